@@ -1,0 +1,123 @@
+"""What is remembered between runs: cursors with their history, what was `seen`, and leases with a fence.
+
+Ports only; `postgres.py` and `sqlite.py` are the adapters. A fence is a number that grows with every new holder of a
+lease. Whoever writes under a lease names its fence, and the database refuses the write when a newer one exists: a holder
+that was frozen past its lease can do no harm when it wakes up.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+
+class StreamId(NamedTuple):
+    source: str
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.stream}"
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A named lease as its holder knows it. `clean`: the holder before released it, it did not just stop renewing."""
+
+    name: str
+    holder: str
+    fence: int
+    clean: bool
+
+
+class Leases(Protocol):
+    async def acquire(self, name: str, holder: str, ttl: float) -> Lease | None:
+        """Take the lease for `ttl` seconds with a new fence, or None while someone else holds it.
+
+        All times are the database's. A holder does not acquire again, it renews. On SQLite a holder whose process has
+        ended is succeeded at once. Raises StoreUnavailable."""
+
+    async def renew(self, lease: Lease, ttl: float) -> None:
+        """Push the end of the lease to now + `ttl` seconds. Raises Superseded when it has expired or has a newer holder."""
+
+    async def release(self, lease: Lease) -> None:
+        """Give it back at once, so that the next holder need not wait. Not an error when it was lost meanwhile."""
+
+    async def holder(self, name: str) -> str | None:
+        """Who holds it now (host:pid:id), or None."""
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A stream's lease and the cursor as it stood when the lease was taken: one transaction."""
+
+    stream: StreamId
+    lease: Lease
+    cursor: bytes | None  # JSON; None: never run
+    seen: int  # how many ids are remembered
+
+
+class Seen(NamedTuple):
+    """An id whose record was published: the version published last, and where it stands in the stream's order
+    (microseconds, or the integer itself; None where the stream has no order: then it is never forgotten by `below`)."""
+
+    id: str
+    version: str
+    position: int | None
+
+
+class Save(msgspec.Struct, frozen=True):
+    """What one page changes. Everything in it is saved in one transaction, or nothing."""
+
+    cursor: bytes
+    seen: Sequence[Seen] = ()
+    forget_below: int | None = None  # drop seen ids whose position is smaller
+    seen_limit: int | None = None  # keep at most so many, those with the highest positions
+    history: str | None = None  # a note for the history: the listing finished, or a person changed the cursor
+
+
+class Checkpoint(NamedTuple):
+    """A saved cursor, for people. Times are RFC 3339 in UTC."""
+
+    stream: StreamId
+    cursor: bytes
+    fence: int
+    updated_at: str
+    holder: str | None
+
+
+class HistoryEntry(NamedTuple):
+    stream: StreamId
+    cursor: bytes
+    fence: int
+    note: str
+    saved_at: str
+
+
+HISTORY_LIMIT = 100  # rows per stream, the newest
+
+
+class Checkpoints(Protocol):
+    async def claim(self, stream: StreamId, holder: str, ttl: float) -> Claim | None:
+        """Take the stream's lease and load its cursor, in one transaction. None while someone else holds it."""
+
+    async def save(self, claim: Claim, save: Save) -> None:
+        """Save under the claim's fence. Raises Superseded, and saves nothing, when the stream has a newer holder;
+        a lease that only expired is still good. Raises StoreUnavailable: then it may have been saved or not."""
+
+    async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        """The version published last, for those of the ids that are remembered."""
+
+    async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
+        """Keep a record that no topic can hold, and return the reference under which it is kept. May be repeated."""
+
+    async def list(self) -> Sequence[Checkpoint]:
+        """Every saved cursor, sorted by stream."""
+
+    async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
+        """Newest first, at most HISTORY_LIMIT."""
+
+    async def forget(self, claim: Claim) -> None:
+        """Forget the cursor and everything `seen`, as if the stream had never run; the history keeps a row."""
+
+
+def stream_lease(stream: StreamId) -> str:
+    """The name of the one lease that fences a stream's cursor."""
+    return f"stream:{stream}"

@@ -1,0 +1,1 @@
+"""Events go out: consumer groups read the log independently and write what they read somewhere else."""

@@ -1,0 +1,66 @@
+"""The event store: rows behind a unique eventId. Port only; `postgres.py` and `sqlite.py` are the adapters.
+
+    events(event_id PRIMARY KEY, source, stream, key, type, occurred_at, ingested_at, topic, partition, "offset", payload)
+    offsets(consumer, topic, partition, next_offset)
+
+Rows and the offsets that they stand for move in one transaction, or not at all.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from ingest.event import Event
+from ingest.eventlog import Span
+
+
+class Written(NamedTuple):
+    """What one write did. `duplicates` are events whose eventId had a row already, or came twice in the batch."""
+
+    inserted: int
+    duplicates: int
+
+
+class Query(NamedTuple):
+    """Which events to list. `limit` None: all, oldest first; a number: the newest so many, oldest of them first."""
+
+    source: str | None = None
+    stream: str | None = None
+    key: str | None = None
+    event_id: str | None = None
+    limit: int | None = None
+
+
+class Row(NamedTuple):
+    """A stored event under its SQL names. Times are RFC 3339 text in UTC; `payload` is the JSON text as it came."""
+
+    event_id: str
+    source: str
+    stream: str
+    key: str
+    type: str
+    occurred_at: str | None
+    ingested_at: str
+    topic: str
+    partition: int
+    offset: int
+    payload: str
+
+
+class EventStore(Protocol):
+    async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
+        """Partition → next offset to read; empty for a topic that this consumer has never written."""
+
+    async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
+        """Insert the events that have no row yet and move the offsets of `spans`, in one transaction.
+
+        Each span moves its offset from exactly `start` to `end` (an absent row counts as any start); when one stands
+        elsewhere nothing is written and Superseded is raised. With no spans only rows are written. May be repeated.
+        Raises BadRecord when some event of the batch can never be stored (the caller halves the batch to find it),
+        StoreUnavailable for an outage, and ConfigError when a person must act (schema missing, no permission).
+        """
+
+    def events(self, query: Query) -> AsyncIterator[Row]:
+        """Rows in the order in which they were stored; constant memory."""
+
+    async def count(self, query: Query) -> int:
+        """How many events match (`limit` is ignored)."""

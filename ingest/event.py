@@ -1,0 +1,134 @@
+"""An event and its wire form (CloudEvents 1.0, Kafka binary mode). Nothing else knows either.
+
+    record of an API ──Envelope.message──▶ Message ──log──▶ Record ──decode──▶ Event ──▶ a row
+
+The value is the record's JSON exactly as the API sent it. What a consumer needs beside it stands in the headers, so that
+no consumer has to parse the value to find the eventId.
+"""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from ingest.errors import BadRecord
+
+Headers = Sequence[tuple[str, bytes]]
+
+DELETED = ".deleted"  # ending of ce_type when the record was deleted
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """What is handed to the event log: it keeps all three byte for byte."""
+
+    key: bytes
+    value: bytes
+    headers: list[tuple[str, bytes]]
+
+    def size(self) -> int:
+        """Bytes that this message takes in the log, an upper bound (KIP-98's record format has varints up to 5 bytes)."""
+        return len(self.key) + len(self.value) + sum(len(n) + len(v) + 10 for n, v in self.headers) + 100
+
+
+class Record(Protocol):
+    """A message as the log gives it back. aiokafka's ConsumerRecord is one as it stands.
+
+    `timestamp` is when it was appended or published, milliseconds since 1970.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Headers: ...
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """One event as a consumer sees it, with the place in the log where it stands."""
+
+    id: str
+    source: str
+    stream: str
+    key: str
+    type: str
+    subject: str
+    occurred_at: str | None  # RFC 3339
+    fence: int  # of the lease under which it was published
+    payload: bytes  # JSON, as the API sent it
+    content_type: str
+    topic: str
+    partition: int
+    offset: int
+    published_ms: int  # milliseconds since 1970
+
+
+class Envelope:
+    """Makes the messages of one stream under one fence; what they share is encoded once."""
+
+    def __init__(self, source: str, stream: str, fence: int) -> None:
+        self.source, self.stream = source, stream
+        self._shared = [
+            ("ce_specversion", b"1.0"),
+            ("ce_source", f"/{source}/{stream}".encode()),
+            ("ce_type", f"{source}.{stream}".encode()),
+            ("ce_ingestfence", b"%d" % fence),
+            ("content-type", b"application/json"),
+        ]
+
+    def message(self, event_id: str, subject: str, key: str, occurred_at: str | None, value: bytes) -> Message:
+        headers = [*self._shared, ("ce_id", event_id.encode()), ("ce_subject", subject.encode())]
+        if occurred_at is not None:
+            headers.append(("ce_time", occurred_at.encode()))
+        return Message(key.encode(), value, headers)
+
+
+def decode(record: Record) -> Event:
+    """Raises BadRecord (stage `decode`) when the record is no CloudEvent of ours."""
+    headers = dict(record.headers)
+    try:
+        _, source, stream = headers["ce_source"].decode().split("/", 2)
+        time = headers.get("ce_time")
+        return Event(
+            id=headers["ce_id"].decode(),
+            source=source,
+            stream=stream,
+            key=(record.key or b"").decode(),
+            type=headers["ce_type"].decode(),
+            subject=headers.get("ce_subject", b"").decode(),
+            occurred_at=None if time is None else time.decode(),
+            fence=int(headers.get("ce_ingestfence", b"0")),
+            payload=record.value or b"",
+            content_type=headers.get("content-type", b"application/json").decode(),
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            published_ms=record.timestamp,
+        )
+    except KeyError as exc:
+        raise BadRecord(f"no header {exc.args[0]}: not an event of this system", stage="decode", code="no_header") from exc
+    except UnicodeDecodeError as exc:
+        raise BadRecord(f"key or header is not UTF-8: {exc.reason}", stage="decode", code="not_utf8") from exc
+    except ValueError as exc:
+        raise BadRecord(f"malformed header: {exc}", stage="decode", code="bad_header") from exc
+
+
+def event_id(source: str, stream: str, record_id: str, version: str | None) -> str:
+    """`{source}:{stream}:{id}[@{version}]` (docs: configuration, Identity)."""
+    if version is None:
+        return f"{source}:{stream}:{record_id}"
+    return f"{source}:{stream}:{record_id}@{version.replace('@', '%40')}"
+
+
+def rfc3339(millis: int) -> str:
+    """Milliseconds since 1970 as RFC 3339 in UTC."""
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,149 @@
+"""The event log: partitioned, append-only topics. Ports only; `kafka.py` and `sqlite.py` are the adapters.
+
+A topic has a fixed number of partitions. A message goes to `partition_of(key, count)`, so events with one key stay in
+the order in which they were published. A consumer group reads a topic independently of every other group.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import NamedTuple, Protocol
+
+import msgspec
+from murmurhash2 import murmurhash2
+
+from ingest.event import Message, Record
+
+JAVA_SEED = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
+
+
+def partition_of(key: bytes, partitions: int) -> int:
+    """The partition that Kafka's Java client picks for a non-null key: murmur2, sign bit cleared, modulo."""
+    return int(murmurhash2(key, JAVA_SEED) & 0x7FFFFFFF) % partitions
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Span(NamedTuple):
+    """A piece of one partition: `start` is where the reader stood before it, `end` the next offset after it.
+
+    Offsets in between may be missing (compaction, transaction markers), so `end - start` is no record count.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+class Published(NamedTuple):
+    """What became of a page. Every message is acknowledged but those at the indexes in `oversized`: these were not sent."""
+
+    acknowledged: int
+    bytes: int  # keys, values and headers of what was acknowledged
+    oversized: tuple[int, ...]
+
+
+class Publisher(Protocol):
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
+        """Returns when every message is durable (Kafka: acks=all from an idempotent producer; SQLite: committed).
+
+        Messages with the same key keep their order. A message that the topic can never hold is not sent but reported.
+        Raises LogUnavailable when an acknowledgement did not come within the delivery deadline: some of the messages
+        may be in the log, and publishing the same page again is right (it repeats them in the same order).
+        Raises ConfigError when the topic does not exist or may not be written.
+        """
+
+
+class Batch(msgspec.Struct):
+    """Records of one topic in offset order per partition, and the spans that they cover. May be empty.
+
+    `lost` turns true when a partition of the batch was taken away: do not write it.
+    """
+
+    records: Sequence[Record]
+    spans: tuple[Span, ...]
+    lost: bool = False
+
+
+class Subscription(Protocol):
+    """One member of one consumer group on one topic. Partitions come and go behind it."""
+
+    async def next_batch(self) -> Batch:
+        """The next records of the partitions that this member owns; waits a bounded time, then gives an empty batch.
+
+        May be called again before the batch before was committed (reading ahead). Raises LogUnavailable.
+        """
+
+    async def commit(self, batch: Batch) -> None:
+        """Tell the group that the batch is done, for lag tools; the truth is what the store keeps. Never moves back,
+        never raises for a partition that was taken away meanwhile. Ends the hold that keeps its partitions here."""
+
+    async def rewind(self) -> None:
+        """Drop everything read ahead and begin again where the store stands (the `start` function is asked again)."""
+
+    def lag(self) -> Mapping[int, int]:
+        """Records between the position handed out last and the end of each owned partition, as known without asking."""
+
+
+StartOffsets = Callable[[], Awaitable[Mapping[int, int]]]
+"""Where the store stands: partition → next offset. A partition that is missing begins at its first offset."""
+
+
+class TopicSpec(NamedTuple):
+    """What a topic should be. `max_message` in bytes, `retention_ms` in milliseconds (-1: for ever)."""
+
+    name: str
+    partitions: int
+    replication: int
+    min_insync: int
+    retention_ms: int
+    max_message: int
+
+
+class TopicInfo(NamedTuple):
+    """What a topic is. Offsets are per partition: the first one kept, and the next one to be written."""
+
+    spec: TopicSpec
+    first_offsets: tuple[int, ...]
+    end_offsets: tuple[int, ...]
+
+
+class Admin(Protocol):
+    async def topics(self) -> Sequence[str]:
+        """Names of all topics, sorted, internal ones left out."""
+
+    async def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
+        """Topics that do not exist are left out."""
+
+    async def create(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        """Creates what is missing and returns the names of what it created; one that exists is left as it is.
+
+        Raises ConfigError when the log refuses a topic (a replication factor above the number of brokers).
+        """
+
+
+class Reader(Protocol):
+    """Reads a topic without a group: tail, dead letters, verification."""
+
+    def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+        """Every record from `start` (partition → offset, absent: the first) up to the ends as they were at the call,
+        partition by partition, in offset order."""
+
+
+class EventLog(Protocol):
+    """One log, opened by its URL; the ports below are opened from it and closed in reverse order."""
+
+    def publisher(self) -> AbstractAsyncContextManager[Publisher]: ...
+
+    def subscribe(
+        self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+    ) -> AbstractAsyncContextManager[Subscription]:
+        """A batch has at most `records` records and about `bytes` bytes of keys and values, and waits `wait` seconds for
+        the first of them. On SQLite one process at a time may hold a (topic, group); others raise LogUnavailable."""
+
+    def admin(self) -> AbstractAsyncContextManager[Admin]: ...
+
+    def reader(self) -> AbstractAsyncContextManager[Reader]: ...

@@ -1,0 +1,105 @@
+"""A pool of Postgres connections, and what each SQLSTATE means for the caller.
+
+No prepared statement and no session state outlives a transaction, so PgBouncer may stand in between (transaction mode).
+All tables are in the schema `ingest` and named with it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from ingest.errors import BadRecord, ConfigError, IngestError, StoreUnavailable
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection = PoolConnectionProxy[asyncpg.Record]
+
+CONNECT_TIMEOUT = 10.0  # seconds
+STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock
+POOL_SIZE = 8
+
+# PostgreSQL documentation, appendix A, "Error Codes"; the longest prefix that matches decides.
+OUTAGE = ("08", "53", "57P", "57014", "40", "55P03", "XX", "58")  # connection, resources, shutdown, timeout, conflict, lock, internal, I/O
+BAD_ROW = ("22", "54", "23502", "23514", "42804")  # data exception, limit exceeded, not null, check, type
+# everything else (42 no such table, 28 authorisation, 25006 read only, 3D no such database …) is for a person
+
+
+def translated(exc: BaseException) -> IngestError | None:
+    """What a driver's error means, or None when it is none of the driver's. `raise … from exc` is the caller's."""
+    if isinstance(exc, asyncpg.PostgresError):
+        state = exc.sqlstate or ""
+        text = f"{type(exc).__name__} ({state}): {exc}"
+        if state.startswith(BAD_ROW):
+            return BadRecord(text, stage="write", code=state)
+        if state.startswith(OUTAGE):
+            return StoreUnavailable(f"Postgres: {text}")
+        hint = ": run `ingest migrate`" if state in ("42P01", "3F000", "42703") else ""
+        return ConfigError(f"Postgres: {text}{hint}")
+    if isinstance(exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, asyncio.TimeoutError)):
+        return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc}")
+    return None
+
+
+class Postgres:
+    """Made by `open_postgres`."""
+
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+        self._pool = pool
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator["Connection"]:
+        """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED."""
+        try:
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
+                yield connection
+        except Exception as exc:
+            meaning = translated(exc)
+            if meaning is None:
+                raise
+            raise meaning from exc
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator["Connection"]:
+        """A connection where each statement is its own transaction; drivers' errors leave it as ours."""
+        try:
+            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+                yield connection
+        except Exception as exc:
+            meaning = translated(exc)
+            if meaning is None:
+                raise
+            raise meaning from exc
+
+
+@asynccontextmanager
+async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Postgres]:
+    """Raises StoreUnavailable or ConfigError when no connection can be made; the message names host and database only."""
+    parts = urlsplit(url)
+    where = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    try:
+        pool = await asyncpg.create_pool(
+            url,
+            min_size=1,
+            max_size=size,
+            timeout=CONNECT_TIMEOUT,
+            command_timeout=STATEMENT_TIMEOUT,
+            statement_cache_size=0,
+            server_settings={"application_name": "ingest"},
+        )
+    except Exception as exc:
+        meaning = translated(exc)
+        if meaning is None:
+            raise ConfigError(f"cannot use the Postgres at {where}: {type(exc).__name__}") from exc
+        raise type(meaning)(f"cannot connect to Postgres at {where}: {exc}") from exc
+    try:
+        yield Postgres(pool)
+    finally:
+        try:
+            await asyncio.wait_for(pool.close(), CONNECT_TIMEOUT)
+        except (TimeoutError, asyncio.TimeoutError):
+            pool.terminate()

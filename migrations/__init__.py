@@ -1,0 +1,1 @@
+"""Numbered SQL, forward only, one folder per engine; `ingest migrate` applies it."""
