@@ -1,0 +1,119 @@
+"""Paths into a JSON answer: `a.b`, `$.a.b`, `a[0]`, `$.a[*]`, `a.*`, `["a:b"]`, `header.NAME`, `last.FIELD`, `^.a`.
+
+A path is parsed once, at load, into steps. Evaluation never raises: what is not there is ABSENT.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+_STEP = re.compile(
+    r"""\.?(?:
+        (?P<name>[^.\[\]"'\s*^]+)              # a
+      | (?P<star>\*)                           # a.*
+      | \[(?P<index>\d+)\]                     # [0]
+      | \[(?P<all>\*)\]                        # [*]
+      | \["(?P<quoted>(?:[^"\\]|\\.)*)"\]      # ["a:b"]
+    )""",
+    re.VERBOSE,
+)
+
+
+class _Absent(Enum):
+    ABSENT = "absent"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+ABSENT: Final = _Absent.ABSENT
+
+
+class Every(Enum):
+    """Fans out: over the items of a list, or over the values of an object."""
+
+    ITEM = "[*]"
+    VALUE = ".*"
+
+
+Step = str | int | Every
+
+
+class Root(Enum):
+    BODY = "body"  # the decoded answer, or the record
+    HEADER = "header"  # header.NAME
+    LAST = "last"  # last.FIELD: the last record of the page
+    OUTER = "outer"  # ^.a: what encloses the list of records
+
+
+class JsonPath(NamedTuple):
+    text: str
+    root: Root
+    steps: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def plain(self) -> tuple[str, ...] | None:
+        """The names, where the path is nothing but names; else None."""
+        return tuple(s for s in self.steps if isinstance(s, str)) if all(isinstance(s, str) for s in self.steps) else None
+
+
+def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
+    """Raises ValueError with what is wrong. `roots`: which prefixes mean something here; others are plain names."""
+    rest, root = text.strip(), Root.BODY
+    if rest == "$" or rest.startswith(("$.", "$[")):
+        rest = rest[1:]
+    elif Root.HEADER in roots and rest.startswith("header."):
+        return JsonPath(text, Root.HEADER, (rest[len("header.") :],))
+    elif Root.LAST in roots and rest.startswith("last."):
+        rest, root = rest[len("last.") :], Root.LAST
+    elif Root.OUTER in roots and rest.startswith("^."):
+        rest, root = rest[2:], Root.OUTER
+    elif not rest:
+        raise ValueError("an empty path")
+    steps: list[Step] = []
+    at = 0
+    while at < len(rest):
+        match = _STEP.match(rest, at)
+        if match is None or match.end() == at:
+            raise ValueError(f"cannot read the path {text!r} at {rest[at:]!r}")
+        steps.append(_step(match))
+        at = match.end()
+    return JsonPath(text, root, tuple(steps))
+
+
+def _step(match: "re.Match[str]") -> Step:
+    if match["name"] is not None:
+        return match["name"]
+    if match["index"] is not None:
+        return int(match["index"])
+    if match["quoted"] is not None:
+        return re.sub(r"\\(.)", r"\1", match["quoted"])
+    return Every.ITEM if match["all"] else Every.VALUE
+
+
+def find(value: object, steps: Sequence[Step]) -> Iterator[object]:
+    """Every value that the steps reach, in document order."""
+    if not steps:
+        yield value
+        return
+    step, rest = steps[0], steps[1:]
+    if step is Every.ITEM:
+        for item in value if isinstance(value, list) else ():
+            yield from find(item, rest)
+    elif step is Every.VALUE:
+        for item in value.values() if isinstance(value, dict) else ():
+            yield from find(item, rest)
+    elif isinstance(step, int):
+        if isinstance(value, list) and step < len(value):
+            yield from find(value[step], rest)
+    elif isinstance(value, dict) and step in value:
+        yield from find(value[step], rest)
+
+
+def first(value: object, steps: Sequence[Step]) -> object:
+    """The first value that the steps reach, or ABSENT."""
+    return next(find(value, steps), ABSENT)
