@@ -1,14 +1,16 @@
 """What is remembered between runs: cursors with their history, what was `seen`, and leases with a fence.
 
 Ports only; `postgres.py` and `sqlite.py` are the adapters. A fence is a number that grows with every new holder of a
-lease. Whoever writes under a lease names its fence, and the database refuses the write when a newer one exists: a holder
-that was frozen past its lease can do no harm when it wakes up.
+lease. Whoever writes under a lease names its fence, and the database refuses the write when a newer one exists: a
+holder that was frozen past its lease can do no harm when it wakes up.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
+
+from ingest.errors import Superseded
 
 
 class StreamId(NamedTuple):
@@ -36,7 +38,7 @@ class Leases(Protocol):
         ended is succeeded at once. Raises StoreUnavailable."""
 
     async def renew(self, lease: Lease, ttl: float) -> None:
-        """Push the end of the lease to now + `ttl` seconds. Raises Superseded when it has expired or has a newer holder."""
+        """Push the end of the lease to now + `ttl` seconds. Raises Superseded when it expired or has a newer holder."""
 
     async def release(self, lease: Lease) -> None:
         """Give it back at once, so that the next holder need not wait. Not an error when it was lost meanwhile."""
@@ -69,7 +71,7 @@ class Save(msgspec.Struct, frozen=True):
     cursor: bytes
     seen: Sequence[Seen] = ()
     forget_below: int | None = None  # drop seen ids whose position is smaller
-    seen_limit: int | None = None  # keep at most so many, those with the highest positions
+    seen_limit: int | None = None  # keep at most so many: those with the highest positions, or with none
     history: str | None = None  # a note for the history: the listing finished, or a person changed the cursor
 
 
@@ -92,6 +94,7 @@ class HistoryEntry(NamedTuple):
 
 
 HISTORY_LIMIT = 100  # rows per stream, the newest
+FORGOTTEN = "forgotten: this cursor, and everything seen"  # the note of `forget`; its entry has the cursor as it was
 
 
 class Checkpoints(Protocol):
@@ -116,6 +119,16 @@ class Checkpoints(Protocol):
 
     async def forget(self, claim: Claim) -> None:
         """Forget the cursor and everything `seen`, as if the stream had never run; the history keeps a row."""
+
+
+def superseded(lease: Lease, what: str, newest: tuple[str, int] | None) -> Superseded:
+    """The refusal of a write under `lease`. `what` was not done; `newest`: holder and fence in the database."""
+    if newest is None:
+        return Superseded(f"{lease.name}: {what}: the database does not know our lease (fence {lease.fence})")
+    holder, fence = newest
+    if fence == lease.fence:
+        return Superseded(f"{lease.name}: {what}: our lease (fence {fence}) has ended, nobody has taken it yet")
+    return Superseded(f"{lease.name}: {what}: our fence {lease.fence} is superseded by fence {fence} of {holder}")
 
 
 def stream_lease(stream: StreamId) -> str:

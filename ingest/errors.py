@@ -54,7 +54,11 @@ class Permanent(IngestError):
 
 
 class SourceRefused(Permanent):
-    """The API refuses us: 401, 403, 404 and their kind."""
+    """The API refuses us: 401, 403, 404 and their kind. `status`: of the HTTP answer."""
+
+    def __init__(self, message: str, status: int) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class SourceChanged(Permanent):

@@ -1,8 +1,9 @@
 """One SQLite file, opened once a process: one thread writes, one reads, and waiting for another process is ours.
 
 Every transaction that writes begins IMMEDIATE (a deferred one that upgrades fails at once with SQLITE_BUSY_SNAPSHOT,
-whatever the timeout) and retries with jitter (SQLite's own busy handler is unfair: measured, two of four writers starved
-for 22 s). `synchronous=FULL`: what was committed survives a power cut. One process checkpoints the WAL, told by an flock.
+whatever the timeout) and retries with jitter (SQLite's own busy handler is unfair: measured, two of four writers
+starved for 22 s). `synchronous=FULL`: what was committed survives a power cut. One process checkpoints the WAL, told by
+an flock.
 """
 
 import asyncio
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ingest.errors import ConfigError, StoreUnavailable
+from ingest.presence import Presence
 
 T = TypeVar("T")
 
@@ -29,11 +31,20 @@ NOW_MS = "(CAST(strftime('%s','now') AS INTEGER) * 1000 + CAST(substr(strftime('
 """The database's clock in milliseconds; constant within one statement. SQLite 3.40 has no `subsec`."""
 
 
+def path_of(url: str) -> Path:
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names. Raises ConfigError for other URLs."""
+    path = url.removeprefix("sqlite:///")
+    if path in (url, ""):
+        raise ConfigError("a SQLite URL is sqlite:///PATH (relative) or sqlite:////PATH (absolute)")
+    return Path(path)
+
+
 class Database:
-    """Made by `open_database`. The functions given to `write` and `read` run on its threads and must not keep cursors."""
+    """Made by `open_database`. The functions given to `write` and `read` run on its threads and keep no cursors."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.presence = Presence(Path(f"{path}.holders"))  # for the writing thread only
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="sqlite-read")
         self._checkpointer: int | None = None  # file descriptor of the flock, held while this process checkpoints
@@ -52,6 +63,7 @@ class Database:
         await loop.run_in_executor(self._writer, self._write_connection.close)
         self._reader.shutdown()
         self._writer.shutdown()
+        self.presence.close()
         if self._checkpointer is not None:
             os.close(self._checkpointer)
             self._checkpointer = None
@@ -137,7 +149,7 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
             return
 
 
-class _translated:  # noqa: N801 - reads as a word at its use
+class _translated:
     """Drivers' errors become ours; a constraint that fails is the caller's to understand."""
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,7 @@
 """The event store: rows behind a unique eventId. Port only; `postgres.py` and `sqlite.py` are the adapters.
 
-    events(event_id PRIMARY KEY, source, stream, key, type, occurred_at, ingested_at, topic, partition, "offset", payload)
+    events(event_id PRIMARY KEY, source, stream, key, type, occurred_at, ingested_at, topic, partition, "offset",
+           payload)
     offsets(consumer, topic, partition, next_offset)
 
 Rows and the offsets that they stand for move in one transaction, or not at all.
@@ -9,6 +10,7 @@ Rows and the offsets that they stand for move in one transaction, or not at all.
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from ingest.errors import Superseded
 from ingest.event import Event
 from ingest.eventlog import Span
 
@@ -29,6 +31,11 @@ class Query(NamedTuple):
     event_id: str | None = None
     limit: int | None = None
 
+    def given(self) -> dict[str, str]:
+        """The columns that must have a value, and which."""
+        columns = {"source": self.source, "stream": self.stream, "key": self.key, "event_id": self.event_id}
+        return {name: value for name, value in columns.items() if value is not None}
+
 
 class Row(NamedTuple):
     """A stored event under its SQL names. Times are RFC 3339 text in UTC; `payload` is the JSON text as it came."""
@@ -44,6 +51,14 @@ class Row(NamedTuple):
     partition: int
     offset: int
     payload: str
+
+
+def superseded(consumer: str, span: Span, stands: int | None) -> Superseded:
+    """The refusal to move an offset that is not where the consumer believes it to be."""
+    return Superseded(
+        f"{consumer} wrote {span.topic}[{span.partition}] from {span.start} to {span.end}, but its next offset in the "
+        f"store is {stands}: another consumer moved it, or an earlier write of ours whose outcome was not known"
+    )
 
 
 class EventStore(Protocol):

@@ -1,272 +1,294 @@
 """The configuration as the rest of the program sees it: typed, frozen, every default filled in.
 
 Names are the keys of the file. Durations are seconds, sizes bytes. Strings may still hold `${env:…}` and `${file:…}`:
-`references.resolve` replaces them in the part that is used, when it is used. What is not here is not built, and the loader
-refuses it by name.
+`references.resolve` replaces them in the part that is used, when it is used. What is not here is not built,
+and the loader refuses it by name.
 """
 
-import re
-from collections.abc import Mapping
-from datetime import tzinfo
-from typing import Annotated, Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field
 
-from ingest.paths import JsonPath, Root, parse
+from ingest.config.incremental import Incremental, Since
+from ingest.config.pagination import (
+    AnyPaginate,
+    CursorToken,
+    LinkHeader,
+    NextUrl,
+    Offset,
+    PageNumber,
+    Paginate,
+    SinglePage,
+)
+from ingest.config.part import Mistake, Part
+from ingest.config.values import (
+    BaseUrl,
+    Count,
+    DatabaseUrl,
+    Duration,
+    Flag,
+    HeaderName,
+    HeaderValue,
+    IdPaths,
+    Interval,
+    Listen,
+    LogUrl,
+    Name,
+    Params,
+    RecordPath,
+    RequestPath,
+    Scalar,
+    Secret,
+    Size,
+    Topic,
+    TopicPattern,
+    Version,
+    Wait,
+    Whole,
+    token,
+)
 
-DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
-SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|MB|GB)")
-BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "GB": 1000_000_000}
+__all__ = [
+    "AnyPaginate",
+    "ApiKey",
+    "Auth",
+    "Basic",
+    "BatchLimits",
+    "Config",
+    "CursorToken",
+    "Duration",
+    "Incremental",
+    "Limits",
+    "LinkHeader",
+    "Name",
+    "NextUrl",
+    "Offset",
+    "Ops",
+    "PageNumber",
+    "Paginate",
+    "Params",
+    "Part",
+    "RecordPath",
+    "Retry",
+    "Scalar",
+    "Since",
+    "SinglePage",
+    "Size",
+    "Source",
+    "StoreConsumer",
+    "Stream",
+    "Timeout",
+    "TopicOverride",
+    "Topics",
+]
 
-
-def duration(value: object) -> object:
-    """`500ms`, `5m`, `1h30m` → seconds. Zero needs no unit."""
-    if value == 0:
-        return 0.0
-    if isinstance(value, str) and value.strip() == "0":
-        return 0.0
-    if isinstance(value, str) and DURATION.sub("", value.strip()) == "" and value.strip():
-        return sum(float(n) * SECONDS[unit] for n, unit in DURATION.findall(value))
-    raise ValueError(f"{value!r} is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d")
-
-
-def size(value: object) -> object:
-    """`64MB` → bytes; KB = 1000 bytes."""
-    match = SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError(f"{value!r} is no size; write a number with a unit: 500KB, 64MB")
-    return int(float(match[1]) * BYTES[match[2]])
-
-
-def _path(*roots: Root) -> Any:
-    def read(value: object) -> object:
-        if not isinstance(value, str):
-            raise ValueError("write a path: id, a.b, $.data")
-        return parse(value, roots=roots)
-
-    return BeforeValidator(read)
-
-
-def _many(value: object) -> object:
-    return value if isinstance(value, list) else [value]
-
-
-def _zone(value: object) -> object:
-    try:
-        return ZoneInfo(str(value))
-    except (ZoneInfoNotFoundError, ValueError) as exc:
-        raise ValueError(f"unknown timezone {value!r}; write one of the IANA names: UTC, Europe/Berlin") from exc
-
-
-Duration = Annotated[float, BeforeValidator(duration), Field(json_schema_extra={"type": "string", "examples": ["500ms", "5m", "7d"]})]
-Size = Annotated[int, BeforeValidator(size), Field(json_schema_extra={"type": "string", "examples": ["64MB"]})]
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
-TextPath = Field(json_schema_extra={"type": "string"})
-RecordPath = Annotated[JsonPath, _path(), TextPath]
-AnswerPath = Annotated[JsonPath, _path(Root.HEADER), TextPath]
-TokenPath = Annotated[JsonPath, _path(Root.HEADER, Root.LAST), TextPath]
-Zone = Annotated[tzinfo, BeforeValidator(_zone), TextPath]
-Scalar = str | int | float | bool
-Params = Mapping[str, Scalar | list[Scalar]]
-
-
-class Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
-
-
-# ---------------------------------------------------------------- a source
+Headers = Mapping[HeaderName, HeaderValue]
+Status = Annotated[Whole, Field(ge=300, le=599)]
 
 
 class Basic(Part):
     user: str
-    password: str
+    password: Secret
 
 
 class ApiKey(Part):
     place: Literal["header", "query", "cookie"] = Field("header", alias="in")
+    """Where it goes."""
     name: str
-    value: str
+    """The name of that header, parameter or cookie."""
+    value: Secret
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.place != "query" and "${" not in self.name:
+            try:
+                token(self.name)
+            except ValueError as exc:
+                yield "name", str(exc)
 
 
 class Auth(Part):
-    """At most one of them."""
+    """Exactly one of them."""
 
-    bearer: str | None = None
+    bearer: Secret | None = None
+    """A token, sent as `Authorization: Bearer …`."""
     basic: Basic | None = None
+    """User and password (RFC 7617)."""
     api_key: ApiKey | None = None
+    """A key in a header, a parameter or a cookie."""
 
-    @model_validator(mode="after")
-    def _one(self) -> "Auth":
+    def mistakes(self) -> Iterable[Mistake]:
         if sum(x is not None for x in (self.bearer, self.basic, self.api_key)) != 1:
-            raise ValueError("name exactly one of bearer, basic, api_key")
-        return self
+            yield "", "name exactly one of bearer, basic, api_key"
 
 
 class Timeout(Part):
-    connect: Duration = 10.0
-    read: Duration = 60.0
-    total: Duration = 300.0
+    """Limits of one try of a request."""
+
+    connect: Wait = 10.0
+    """Until the connection stands."""
+    read: Wait = 60.0
+    """Between two pieces of the answer."""
+    total: Wait = 300.0
+    """For the whole try."""
 
 
 class Retry(Part):
-    attempts: int = Field(8, ge=1)
-    base: Duration = 0.5
-    cap: Duration = 60.0
+    """What happens when a request fails and a later try may succeed."""
+
+    attempts: Count = 8
+    """Tries per request, the first one included."""
+    base: Wait = 0.5
+    """The first wait; every further one may be twice as long."""
+    cap: Wait = 60.0
+    """No wait of ours is longer."""
     budget: Duration = 1200.0
+    """One request with all its own waits takes no longer."""
     max_wait: Duration = 3600.0
-    statuses: frozenset[int] = frozenset({408, 425, 429, 500, 502, 503, 504})
-    wait_headers: tuple[str, ...] = ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset")
+    """The longest wait that an API may ask for; a longer one ends the run as temporarily unavailable."""
+    statuses: frozenset[Status] = frozenset({408, 425, 429, 500, 502, 503, 504})
+    """Answers that are worth another try."""
+    wait_headers: tuple[HeaderName, ...] = ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset")
+    """Headers that say how long to wait; the longest wins."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.base > self.cap:
+            yield "cap" if "cap" in self.model_fields_set else "base", "`base` is longer than `cap`"
 
 
 class Limits(Part):
     max_body: Size = 64_000_000
-
-
-class Paginate(Part):
-    max_pages: int = Field(100_000, ge=1)
-    max_empty_pages: int = Field(20, ge=0)
-    end: Literal["auto", "no_token", "empty", "short", "total", "repeat"] = "auto"
-
-
-class SinglePage(Paginate):
-    type: Literal["none"] = "none"
-
-
-class LinkHeader(Paginate):
-    type: Literal["link"]
-    rel: str = "next"
-
-
-class NextUrl(Paginate):
-    type: Literal["next_url"]
-    from_: AnswerPath = Field(alias="from")
-
-
-class CursorToken(Paginate):
-    type: Literal["cursor"]
-    from_: TokenPath = Field(alias="from")
-    param: str
-    more: AnswerPath | None = None
-    first: str | None = None
-
-
-class PageNumber(Paginate):
-    type: Literal["page"]
-    param: str = "page"
-    start: int = 1
-    size_param: str | None = None
-    size: int | None = Field(None, ge=1)
-    total_pages: AnswerPath | None = None
-
-
-class Offset(Paginate):
-    type: Literal["offset"]
-    param: str = "offset"
-    size_param: str | None = None
-    size: int | None = Field(None, ge=1)
-    total: AnswerPath | None = None
-
-
-AnyPaginate = Annotated[SinglePage | LinkHeader | NextUrl | CursorToken | PageNumber | Offset, Field(discriminator="type")]
-
-
-class Since(Part):
-    """Where the lower bound goes, and what it is on the first run ("unfiltered": none)."""
-
-    param: str
-    first: str | int | None = None
-
-
-class Incremental(Part):
-    type: Literal["timestamp", "integer", "feed"]
-    field: RecordPath
-    since: Since | None = None
-    format: str = "rfc3339"
-    parse: tuple[str, ...] = ()
-    timezone: Zone | None = None
-    lag: Duration = 0.0
-    lookback: Duration | int = 0.0  # seconds; for integers a whole number
-    order: Literal["asc", "desc", "none"] = "none"
-    on_null: Literal["emit", "skip", "fail"] = "emit"
-    on_future: Literal["clamp", "fail"] = "clamp"
+    """An answer that is larger, unpacked, fails the stream."""
 
 
 class Stream(Part):
-    path: str
-    params: Params = {}
-    headers: Mapping[str, str] = {}
-    auth: Auth | None = None  # instead of the source's
+    """One listing of an API: a topic of events."""
+
+    path: RequestPath
+    """What follows base_url: /charges."""
+    params: Params = Field({})
+    """Query parameters, beside the source's."""
+    headers: Headers = Field({})
+    """Headers, beside the source's."""
+    auth: Auth | None = None
+    """Instead of the source's."""
     timeout: Timeout | None = None
+    """Over the source's."""
     retry: Retry | None = None
+    """Over the source's."""
     records: RecordPath
-    id: Annotated[tuple[RecordPath, ...], BeforeValidator(_many)] = ()
-    version: RecordPath | Literal["none"] | None = None  # None: hash of the record
-    seen_limit: int = Field(100_000, ge=0)
+    """Where the list of records stands in an answer: $.data, or $ where the answer is the list."""
+    id: IdPaths = ()
+    """What identifies a record: a path, or several; absent: the hash of the record."""
+    version: Version = None
+    """What tells two states of a record apart: a path, or none; absent: the hash of the record."""
+    seen_limit: Annotated[Whole, Field(ge=0)] = 100_000
+    """How many published ids are remembered where not all are."""
     key: RecordPath | None = None
+    """The partition key; absent: the id."""
     occurred_at: RecordPath | None = None
-    topic: str = "{source}.{stream}"
+    """When it happened."""
+    topic: Topic = "{source}.{stream}"
+    """Where its events go."""
     paginate: AnyPaginate = SinglePage()
+    """How the listing goes on."""
     incremental: Incremental | None = None
-    every: Duration | None = None
+    """Where the next run begins; absent: every run lists everything."""
+    every: Interval | None = None
+    """How often it is polled; absent: only under `--once`."""
 
 
 class Source(Part):
-    base_url: str
-    headers: Mapping[str, str] = {}
-    params: Params = {}
+    """An API that is polled."""
+
+    base_url: BaseUrl
+    """Where its paths begin: https://api.example.com/v1."""
+    headers: Headers = Field({})
+    """Sent with every request."""
+    params: Params = Field({})
+    """Query parameters of every request."""
     auth: Auth | None = None
+    """Who we are."""
     limits: Limits = Limits()
     timeout: Timeout = Timeout()
     retry: Retry = Retry()
     streams: Mapping[Name, Stream] = Field(min_length=1)
-
-
-# ---------------------------------------------------------------- the rest
+    """What is listed, by name."""
 
 
 class BatchLimits(Part):
-    records: int = Field(5000, ge=1)
+    """A batch is written when one of them is reached."""
+
+    records: Count = 5000
     bytes: Size = 8_000_000
     wait: Duration = 0.5
 
 
 class StoreConsumer(Part):
+    """Writes events into the store."""
+
     kind: Literal["store"]
-    topics: tuple[str, ...] = Field(min_length=1)
+    topics: tuple[TopicPattern, ...] = Field(min_length=1)
+    """Topics or globs; `*` crosses dots, dead letters match only where the pattern says `.dlq.`."""
     batch: BatchLimits = BatchLimits()
 
 
 class TopicOverride(Part):
-    partitions: int | None = Field(None, ge=1)
-    replication: int | None = Field(None, ge=1)
-    min_insync: int | None = Field(None, ge=1)
+    partitions: Count | None = None
+    replication: Count | None = None
+    min_insync: Count | None = None
     retention: Duration | None = None
     max_message: Size | None = None
 
 
 class Topics(Part):
-    create: bool = True
-    partitions: int = Field(12, ge=1)
-    replication: int = Field(3, ge=1)
-    min_insync: int = Field(2, ge=1)
+    """How topics are created; on SQLite only `partitions` and `max_message` mean something."""
+
+    create: Flag = True
+    """Whether missing topics are created."""
+    partitions: Count = 12
+    replication: Count = 3
+    """Copies of every partition."""
+    min_insync: Count = 2
+    """Copies that must have a record before it counts as written."""
     retention: Duration = 604_800.0
+    """How long records are kept."""
     max_message: Size = 1_000_000
     durability: Literal["production", "relaxed"] = "production"
-    overrides: Mapping[str, TopicOverride] = {}
+    """`production` refuses a topic that could lose what was acknowledged."""
+    overrides: Mapping[str, TopicOverride] = Field({})
+    """The same keys for single topics, by name."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.min_insync > self.replication:
+            key = "min_insync" if "min_insync" in self.model_fields_set else "replication"
+            yield key, f"min_insync ({self.min_insync}) is more than replication ({self.replication})"
+        for name, one in self.overrides.items():
+            replication, min_insync = one.replication or self.replication, one.min_insync or self.min_insync
+            if min_insync > replication and (one.replication or one.min_insync):
+                yield f"overrides.{name}", f"min_insync ({min_insync}) is more than replication ({replication})"
 
 
 class Ops(Part):
-    listen: str = "127.0.0.1:9090"
+    listen: Listen = "127.0.0.1:9090"
+    """Where /metrics, /healthz and /readyz answer: HOST:PORT."""
 
 
 class Config(Part):
+    """The whole file."""
+
     version: Literal[1]
-    log: str | None = None
-    store: str | None = None
-    state: str | None = None
+    """Of this format."""
+    log: LogUrl | None = None
+    """The event log: kafka://HOST:9092 or sqlite:///PATH; absent: INGEST_LOG_URL, else the embedded file."""
+    store: DatabaseUrl | None = None
+    """The event store: postgresql://… or sqlite:///PATH; absent: INGEST_STORE_URL, else the embedded file."""
+    state: DatabaseUrl | None = None
+    """Checkpoints, jobs and leases; absent: INGEST_STATE_URL, else the store's."""
     topics: Topics = Topics()
-    sources: Mapping[Name, Source] = {}
-    consumers: Mapping[Name, StoreConsumer] = {}
+    sources: Mapping[Name, Source] = Field({})
+    """What is polled, by name."""
+    consumers: Mapping[Name, StoreConsumer] = Field({})
+    """Who reads, by name."""
     ops: Ops | None = None
+    """Metrics and health; absent: off under `--once`, else 127.0.0.1:9090 or a free port."""

@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 
 class Published(NamedTuple):
-    """What became of a page. Every message is acknowledged but those at the indexes in `oversized`: these were not sent."""
+    """What became of a page. All messages are acknowledged but those at the indexes in `oversized`, not sent at all."""
 
     acknowledged: int
     bytes: int  # keys, values and headers of what was acknowledged
@@ -83,6 +83,9 @@ class Subscription(Protocol):
 
     async def rewind(self) -> None:
         """Drop everything read ahead and begin again where the store stands (the `start` function is asked again)."""
+
+    async def idle(self, seconds: float) -> None:
+        """Wait without reading, and stay a member: while the store does not answer. What was read ahead is kept."""
 
     def lag(self) -> Mapping[int, int]:
         """Records between the position handed out last and the end of each owned partition, as known without asking."""
@@ -141,8 +144,8 @@ class EventLog(Protocol):
     def subscribe(
         self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
     ) -> AbstractAsyncContextManager[Subscription]:
-        """A batch has at most `records` records and about `bytes` bytes of keys and values, and waits `wait` seconds for
-        the first of them. On SQLite one process at a time may hold a (topic, group); others raise LogUnavailable."""
+        """A batch has at most `records` records and about `bytes` bytes of keys and values, and waits `wait` seconds
+        for the first of them. On SQLite one process at a time may hold a group; others raise LogUnavailable."""
 
     def admin(self) -> AbstractAsyncContextManager[Admin]: ...
 

@@ -6,7 +6,7 @@ CREATE TABLE events (
     stream      TEXT NOT NULL,
     key         TEXT NOT NULL,
     type        TEXT NOT NULL,
-    occurred_at TEXT,                     -- RFC 3339, as in ce_time
+    occurred_at TEXT,                     -- RFC 3339 in UTC
     ingested_at INTEGER NOT NULL,
     topic       TEXT NOT NULL,
     partition   INTEGER NOT NULL,
@@ -27,8 +27,10 @@ CREATE TABLE leases (
     name       TEXT PRIMARY KEY,
     holder     TEXT NOT NULL,
     fence      INTEGER NOT NULL,
-    expires_at INTEGER NOT NULL,          -- 0: released
-    taken_at   INTEGER NOT NULL
+    clean      INTEGER NOT NULL,
+    taken_at   INTEGER NOT NULL,
+    renewed_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL           -- 0: released
 ) WITHOUT ROWID;
 
 CREATE TABLE checkpoints (
@@ -37,6 +39,7 @@ CREATE TABLE checkpoints (
     partition  TEXT NOT NULL DEFAULT '',
     cursor     TEXT NOT NULL,
     fence      INTEGER NOT NULL,
+    seen       INTEGER NOT NULL DEFAULT 0,
     updated_at INTEGER NOT NULL,
     PRIMARY KEY (source, stream, partition)
 ) WITHOUT ROWID;

@@ -1,0 +1,30 @@
+# Everything happens in .venv, which is made once; `make` alone says what there is.
+PYTHON ?= python3
+RUN := .venv/bin/python
+INSTALLED := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test bench lint
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(INSTALLED) ## see the product work: a real API, a kill in the middle, nothing lost; needs no server
+	$(RUN) examples/demo.py
+
+test: $(INSTALLED) ## run every test, on a real PostgreSQL and a real Kafka that it starts itself
+	$(RUN) -m tests.harness.prepare
+	$(RUN) -m pytest
+
+bench: $(INSTALLED) ## measure
+	$(RUN) -m tests.harness.prepare
+	$(RUN) -m tests.bench
+
+lint: $(INSTALLED) ## ruff and mypy
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+
+$(INSTALLED): pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(RUN) -m pip install --quiet --editable '.[dev]'
+	touch $@

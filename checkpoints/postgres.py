@@ -1,0 +1,293 @@
+"""Leases, cursors and what was seen, in Postgres. The ports are in `checkpoints`.
+
+Every write under a lease locks the lease's row first, in its own transaction: who takes the lease over waits for it,
+and reads the cursor afterwards with a new snapshot. No write of an older holder can follow. Every call is one
+transaction, so PgBouncer may stand in between; `clock_timestamp()`, because `now()` stands still while one waits.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from checkpoints import (
+    FORGOTTEN,
+    HISTORY_LIMIT,
+    Checkpoint,
+    Claim,
+    HistoryEntry,
+    Lease,
+    Save,
+    Seen,
+    StreamId,
+    stream_lease,
+    superseded,
+)
+from ingest.errors import Superseded
+from ingest.event import rfc3339
+from ingest.postgres import Postgres
+
+if TYPE_CHECKING:
+    from ingest.postgres import Connection
+
+HELD = "SELECT fence FROM ingest.leases WHERE name = $1 AND holder = $2 AND fence = $3 FOR NO KEY UPDATE"
+"""A row: the lease has no newer holder, and gets none before this transaction ends."""
+
+
+class PostgresLeases:
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+
+    async def acquire(self, name: str, holder: str, ttl: float) -> Lease | None:
+        async with self._postgres.transaction() as connection:
+            return await _acquire(connection, name, holder, ttl)
+
+    async def renew(self, lease: Lease, ttl: float) -> None:
+        async with self._postgres.transaction() as connection:
+            renewed = await connection.fetchval(
+                """UPDATE ingest.leases SET renewed_at = clock_timestamp(), expires_at = clock_timestamp() + $4
+                   WHERE name = $1 AND holder = $2 AND fence = $3 AND expires_at > clock_timestamp()
+                   RETURNING true""",
+                *_owner(lease),
+                timedelta(seconds=ttl),
+            )
+            if renewed is None:
+                raise await _superseded(connection, lease, "not renewed")
+
+    async def release(self, lease: Lease) -> None:
+        async with self._postgres.transaction() as connection:
+            await connection.execute(
+                "UPDATE ingest.leases SET expires_at = '-infinity' WHERE name = $1 AND holder = $2 AND fence = $3",
+                *_owner(lease),
+            )
+
+    async def holder(self, name: str) -> str | None:
+        async with self._postgres.transaction() as connection:
+            return (await _holders(connection, [name])).get(name)
+
+
+class PostgresCheckpoints:
+    def __init__(self, postgres: Postgres) -> None:
+        self._postgres = postgres
+
+    async def claim(self, stream: StreamId, holder: str, ttl: float) -> Claim | None:
+        async with self._postgres.transaction() as connection:
+            lease = await _acquire(connection, stream_lease(stream), holder, ttl)
+            if lease is None:
+                return None
+            # a statement of its own: its snapshot is younger than the wait for the lease's row
+            row = await connection.fetchrow(
+                "SELECT cursor, seen FROM ingest.checkpoints WHERE source = $1 AND stream = $2 AND partition = ''",
+                *stream,
+            )
+            cursor, seen = (None, 0) if row is None else (row["cursor"].encode(), row["seen"])
+            return Claim(stream, lease, cursor, seen)
+
+    async def save(self, claim: Claim, save: Save) -> None:
+        async with self._postgres.transaction() as connection:
+            count = await _save_cursor(connection, claim, save.cursor.decode())
+            changed = await _remember(connection, claim.stream, save.seen)
+            if save.forget_below is not None:
+                changed -= await _forget_below(connection, claim.stream, save.forget_below)
+            if save.seen_limit is not None and count + changed > save.seen_limit:
+                changed -= await _trim(connection, claim.stream, count + changed - save.seen_limit)
+            if changed:
+                await connection.execute(
+                    """UPDATE ingest.checkpoints SET seen = seen + $3
+                       WHERE source = $1 AND stream = $2 AND partition = ''""",
+                    *claim.stream,
+                    changed,
+                )
+            if save.history is not None:
+                await _add_history(connection, claim, save.cursor.decode(), save.history)
+
+    async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        async with self._postgres.transaction() as connection:
+            # one look into the index per id; `id = ANY` reads the whole of a table that has no statistics yet
+            rows = await connection.fetch(
+                """SELECT found.id, found.version FROM unnest($3::text[]) AS wanted (id) CROSS JOIN LATERAL (
+                       SELECT id, version FROM ingest.seen
+                       WHERE source = $1 AND stream = $2 AND id = wanted.id OFFSET 0) AS found""",
+                *stream,
+                ids,
+            )
+        return {row["id"]: row["version"] for row in rows}
+
+    async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
+        async with self._postgres.transaction() as connection:
+            held = await connection.fetchval(
+                f"""WITH held AS MATERIALIZED ({HELD}), kept AS (
+                        INSERT INTO ingest.oversized (event_id, source, stream, headers, payload)
+                        SELECT $4, $5, $6, $7, $8 FROM held ON CONFLICT (event_id) DO NOTHING)
+                    SELECT fence FROM held""",
+                *_owner(claim.lease),
+                event_id,
+                *claim.stream,
+                headers,
+                payload,
+            )
+            if held is None:
+                raise await _superseded(connection, claim.lease, f"the record {event_id} was not kept")
+        return f"oversized:{event_id}"
+
+    async def list(self) -> Sequence[Checkpoint]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(
+                f"SELECT source, stream, cursor, fence, {_millis('updated_at')} FROM ingest.checkpoints"
+                ' ORDER BY source COLLATE "C", stream COLLATE "C"'
+            )
+            found = [
+                (StreamId(source, stream), cursor, fence, millis) for source, stream, cursor, fence, millis in rows
+            ]
+            holders = await _holders(connection, [stream_lease(stream) for stream, *_ in found])
+        return [
+            Checkpoint(stream, cursor.encode(), fence, rfc3339(millis), holders.get(stream_lease(stream)))
+            for stream, cursor, fence, millis in found
+        ]
+
+    async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(
+                f"""SELECT cursor, fence, note, {_millis("saved_at")} FROM ingest.checkpoint_history
+                    WHERE source = $1 AND stream = $2 ORDER BY id DESC""",
+                *stream,
+            )
+        return [HistoryEntry(stream, cursor.encode(), fence, note, rfc3339(at)) for cursor, fence, note, at in rows]
+
+    async def forget(self, claim: Claim) -> None:
+        async with self._postgres.transaction() as connection:
+            if await connection.fetchval(HELD, *_owner(claim.lease)) is None:
+                raise await _superseded(connection, claim.lease, "the cursor was not forgotten")
+            cursor = await connection.fetchval(
+                "DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 RETURNING cursor", *claim.stream
+            )
+            await connection.execute("DELETE FROM ingest.seen WHERE source = $1 AND stream = $2", *claim.stream)
+            await _add_history(connection, claim, cursor or "null", FORGOTTEN)
+
+
+def _owner(lease: Lease) -> tuple[str, str, int]:
+    return lease.name, lease.holder, lease.fence
+
+
+def _millis(column: str) -> str:
+    return f"(extract(epoch FROM {column}) * 1000)::bigint"
+
+
+async def _acquire(connection: "Connection", name: str, holder: str, ttl: float) -> Lease | None:
+    # who finds it held only reads: ON CONFLICT alone would lock the row, and wait for the holder's own writes
+    row = await connection.fetchrow(
+        """INSERT INTO ingest.leases AS l (name, holder, fence, clean, taken_at, renewed_at, expires_at)
+           SELECT $1, $2, 1, true, t, t, t + $3 FROM clock_timestamp() AS t
+           WHERE NOT EXISTS (SELECT FROM ingest.leases WHERE name = $1 AND expires_at > clock_timestamp())
+           ON CONFLICT (name) DO UPDATE
+               SET holder = excluded.holder, fence = l.fence + 1, clean = (l.expires_at = '-infinity'),
+                   taken_at = clock_timestamp(), renewed_at = clock_timestamp(), expires_at = clock_timestamp() + $3
+               WHERE l.expires_at <= clock_timestamp()
+           RETURNING fence, clean""",
+        name,
+        holder,
+        timedelta(seconds=ttl),
+    )
+    return None if row is None else Lease(name, holder, row["fence"], row["clean"])
+
+
+async def _holders(connection: "Connection", names: Sequence[str]) -> dict[str, str]:
+    rows = await connection.fetch(
+        "SELECT name, holder FROM ingest.leases WHERE name = ANY($1::text[]) AND expires_at > clock_timestamp()", names
+    )
+    return {row["name"]: row["holder"] for row in rows}
+
+
+async def _superseded(connection: "Connection", lease: Lease, what: str) -> Superseded:
+    row = await connection.fetchrow("SELECT holder, fence FROM ingest.leases WHERE name = $1", lease.name)
+    return superseded(lease, what, None if row is None else (row["holder"], row["fence"]))
+
+
+async def _save_cursor(connection: "Connection", claim: Claim, cursor: str) -> int:
+    """Returns how many ids are remembered. Raises Superseded."""
+    count: int | None = await connection.fetchval(
+        f"""WITH held AS MATERIALIZED ({HELD})
+            INSERT INTO ingest.checkpoints (source, stream, cursor, fence) SELECT $4, $5, $6::json, fence FROM held
+            ON CONFLICT (source, stream, partition) DO UPDATE
+                SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp()
+            RETURNING seen""",
+        *_owner(claim.lease),
+        *claim.stream,
+        cursor,
+    )
+    if count is None:
+        raise await _superseded(connection, claim.lease, "the cursor was not saved")
+    return count
+
+
+async def _remember(connection: "Connection", stream: StreamId, seen: Sequence[Seen]) -> int:
+    """Returns how many of the ids are new."""
+    if not seen:
+        return 0
+    rows = {one.id: one for one in seen}.values()  # of two with one id, the last: ON CONFLICT cannot meet one twice
+    new: int = await connection.fetchval(
+        """WITH remembered AS (
+               INSERT INTO ingest.seen AS s (source, stream, id, version, position)
+               SELECT $1, $2, id, version, position
+               FROM unnest($3::text[], $4::text[], $5::bigint[]) AS u (id, version, position)
+               ON CONFLICT (source, stream, id) DO UPDATE SET version = excluded.version, position = excluded.position
+                   WHERE (s.version, s.position) IS DISTINCT FROM (excluded.version, excluded.position)
+               RETURNING xmax = 0 AS new)  -- xmax: of a row that was there, the lock of this update
+           SELECT count(*) FILTER (WHERE new) FROM remembered""",
+        *stream,
+        [one.id for one in rows],
+        [one.version for one in rows],
+        [one.position for one in rows],
+    )
+    return new
+
+
+async def _forget_below(connection: "Connection", stream: StreamId, position: int) -> int:
+    status = await connection.execute(
+        "DELETE FROM ingest.seen WHERE source = $1 AND stream = $2 AND position < $3", *stream, position
+    )
+    return _count(status)
+
+
+async def _trim(connection: "Connection", stream: StreamId, excess: int) -> int:
+    """Forget so many ids, those with the lowest positions; only when none is left, ids without one."""
+    # the index gives the order; without statistics the planner would rather sort all the ids of the stream
+    await connection.execute("SET LOCAL enable_sort = off")
+    status = await connection.execute(
+        """DELETE FROM ingest.seen WHERE ctid = ANY(ARRAY(
+               SELECT ctid FROM ingest.seen WHERE source = $1 AND stream = $2 AND position IS NOT NULL
+               ORDER BY position LIMIT $3))""",
+        *stream,
+        excess,
+    )
+    trimmed = _count(status)
+    if trimmed < excess:
+        status = await connection.execute(
+            """DELETE FROM ingest.seen WHERE ctid = ANY(ARRAY(
+                   SELECT ctid FROM ingest.seen WHERE source = $1 AND stream = $2 LIMIT $3))""",
+            *stream,
+            excess - trimmed,
+        )
+        trimmed += _count(status)
+    return trimmed
+
+
+async def _add_history(connection: "Connection", claim: Claim, cursor: str, note: str) -> None:
+    # the subquery does not see the new row, so one fewer of the others is kept
+    await connection.execute(
+        """WITH added AS (
+               INSERT INTO ingest.checkpoint_history (source, stream, cursor, fence, note)
+               VALUES ($1, $2, $3::json, $4, $5))
+           DELETE FROM ingest.checkpoint_history WHERE source = $1 AND stream = $2 AND id <= (
+               SELECT id FROM ingest.checkpoint_history WHERE source = $1 AND stream = $2
+               ORDER BY id DESC LIMIT 1 OFFSET $6)""",
+        *claim.stream,
+        cursor,
+        claim.lease.fence,
+        note,
+        HISTORY_LIMIT - 1,
+    )
+
+
+def _count(status: str) -> int:
+    """The number in a command's status: `DELETE 5`."""
+    return int(status.rpartition(" ")[2])

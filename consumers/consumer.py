@@ -1,0 +1,175 @@
+"""consume → write → commit.
+
+A batch is read from the log and written to the store in one transaction with the offsets that it stands for; only then
+are they committed to the log. So after a crash at any instruction the store says where to go on, and what is written a
+second time is a row that exists already. While the store writes one batch the next one is read.
+
+A bad record goes to the dead-letter topic; an outage is no bad record: then the consumer waits, and keeps its membership.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from consumers.deadletter import Bad, bury, isolate
+from consumers.store import EventStore, Written
+from ingest import metrics
+from ingest.errors import BadRecord, LogUnavailable, StoreUnavailable, Superseded
+from ingest.event import Event, decode
+from ingest.eventlog import Batch, Publisher, Subscription
+from ingest.retry import backoff
+
+log = structlog.get_logger()
+
+RETRY_BASE = 0.2  # seconds
+RETRY_CAP = 10.0  # seconds
+LAG_EVERY = 1.0  # seconds between updates of the lag metric
+
+
+@dataclass
+class Tally:
+    """What a consumer did to one topic since it started."""
+
+    topic: str
+    group: str
+    changed: Callable[["Tally"], None] = lambda tally: None
+    batches: int = 0
+    inserted: int = 0
+    duplicates: int = 0
+    dead_letters: int = 0
+
+
+class Consumer:
+    """One consumer on one topic. `publisher`: for dead letters."""
+
+    def __init__(
+        self, name: str, subscription: Subscription, store: EventStore, publisher: Publisher, tally: Tally
+    ) -> None:
+        self._name, self._subscription, self._store, self._publisher = name, subscription, store, publisher
+        self._tally = tally
+        self._labels = (tally.topic, tally.group)
+        self._lag_shown = 0.0
+        self._done: dict[int, int] = {}  # partition → next offset, as far as we know of the store
+
+    async def run(self, stop: asyncio.Event, ends: Mapping[int, int] | None) -> None:
+        """Until `stop` is set, or the store's offsets have reached `ends` (partition → offset; None: for ever).
+
+        Raises ConfigError when a person must act, LogUnavailable, and Superseded when the topic has another consumer
+        on SQLite."""
+        if ends is not None and await self._reached(ends):
+            return
+        reading = asyncio.create_task(self._subscription.next_batch())
+        try:
+            while not stop.is_set():
+                batch = await reading
+                reading = asyncio.create_task(self._subscription.next_batch())
+                if batch.lost:
+                    continue
+                if batch.spans and not await self._handle(batch, stop):
+                    await asyncio.wait([reading])  # what was read ahead is to be read again
+                    await self._rewind(stop)
+                    reading = asyncio.create_task(self._subscription.next_batch())
+                if ends is not None and await self._reached(ends, ask=not batch.spans):
+                    return
+        finally:
+            await asyncio.wait([reading])  # aiokafka's fetch must not be cancelled; it ends by itself
+            if not reading.cancelled():
+                reading.exception()
+
+    async def _handle(self, batch: Batch, stop: asyncio.Event) -> bool:
+        """write → commit. False: the store stands elsewhere, or we were stopped; none of the batch's offsets moved."""
+        events, bad = _decoded(batch)
+        started = time.monotonic()
+        attempt = 0
+        while not batch.lost and not stop.is_set():
+            attempt += 1
+            try:
+                written, buried = await self._write(batch, events, bad)
+            except (StoreUnavailable, LogUnavailable) as exc:
+                await self._wait(attempt, exc)
+            except Superseded as exc:
+                metrics.consumed.labels(*self._labels, "stale").inc(len(batch.records))
+                log.info("batch dropped: the store stands elsewhere", group=self._tally.group, reason=str(exc))
+                return False
+            else:
+                metrics.paused.labels(*self._labels).set(0)
+                await self._subscription.commit(batch)
+                self._done.update({span.partition: span.end for span in batch.spans})
+                self._count(batch, written, buried, time.monotonic() - started)
+                return True
+        return False
+
+    async def _write(self, batch: Batch, events: Sequence[Event], bad: Sequence[Bad]) -> tuple[Written, int]:
+        """Rows and offsets in one transaction; where a record is bad: rows, then dead letters, then offsets."""
+        try:
+            if not bad:
+                return await self._store.write(self._name, events, batch.spans), 0
+        except BadRecord:
+            pass  # which one, `isolate` finds out
+        written, isolated = await isolate(events, lambda some: self._store.write(self._name, some, ()))
+        records = {(record.partition, record.offset): record for record in batch.records}
+        buried = [*bad, *(Bad(records[event.partition, event.offset], error) for event, error in isolated)]
+        await bury(self._publisher, self._tally.topic, self._name, self._tally.group, buried)
+        await self._store.write(self._name, (), batch.spans)
+        return written, len(buried)
+
+    async def _wait(self, attempt: int, exc: Exception) -> None:
+        """An outage: nothing is lost, nothing moves, and the group still knows us."""
+        metrics.paused.labels(*self._labels).set(1)
+        log.warning("paused: cannot write yet", group=self._tally.group, attempt=attempt, error=str(exc))
+        await self._subscription.idle(backoff(attempt, RETRY_BASE, RETRY_CAP))
+
+    async def _rewind(self, stop: asyncio.Event) -> None:
+        attempt = 0
+        while not stop.is_set():
+            attempt += 1
+            try:
+                return await self._subscription.rewind()
+            except StoreUnavailable as exc:
+                await self._wait(attempt, exc)
+
+    async def _reached(self, ends: Mapping[int, int], *, ask: bool = True) -> bool:
+        """`ask`: other members of the group may have done the rest, the store knows."""
+        if ask:
+            self._done.update(await self._store.offsets(self._name, self._tally.topic))
+        return all(self._done.get(partition, 0) >= end for partition, end in ends.items())
+
+    def _count(self, batch: Batch, written: Written, buried: int, seconds: float) -> None:
+        tally, labels, now = self._tally, self._labels, time.time()
+        tally.batches += 1
+        tally.inserted += written.inserted
+        tally.duplicates += written.duplicates
+        tally.dead_letters += buried
+        counts = {"inserted": written.inserted, "duplicate": written.duplicates, "dead_lettered": buried}
+        for outcome, count in counts.items():
+            if count:
+                metrics.consumed.labels(*labels, outcome).inc(count)
+        metrics.batch_records.labels(*labels).observe(len(batch.records))
+        metrics.write_seconds.labels(*labels, "ok").observe(seconds)
+        metrics.progressed.labels(*labels).set(now)
+        if batch.records:
+            oldest = min(record.timestamp for record in batch.records)
+            metrics.record_to_row.labels(*labels).observe(max(0.0, now - oldest / 1000))
+        self._show_lag()
+        tally.changed(tally)
+
+    def _show_lag(self) -> None:
+        if time.monotonic() - self._lag_shown < LAG_EVERY:
+            return
+        self._lag_shown = time.monotonic()
+        for partition, behind in self._subscription.lag().items():
+            metrics.lag.labels(self._tally.group, self._tally.topic, str(partition)).set(behind)
+
+
+def _decoded(batch: Batch) -> tuple[list[Event], list[Bad]]:
+    events: list[Event] = []
+    bad: list[Bad] = []
+    for record in batch.records:
+        try:
+            events.append(decode(record))
+        except BadRecord as exc:
+            bad.append(Bad(record, exc))
+    return events, bad

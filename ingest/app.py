@@ -1,0 +1,111 @@
+"""Composition root: the only place that knows every adapter.
+
+Each part is opened when it is first asked for, and all are closed in reverse order. A URL decides which adapter it is.
+"""
+
+import os
+import socket
+import uuid
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+
+from checkpoints import Checkpoints, Leases
+from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
+from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
+from consumers.store import EventStore
+from consumers.store.postgres import PostgresStore
+from consumers.store.sqlite import SqliteStore
+from ingest.config import addresses
+from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
+from ingest.config.loader import Loaded
+from ingest.errors import ConfigError
+from ingest.eventlog import Admin, EventLog, Publisher, Reader
+from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.sqlite import SqliteLog
+from ingest.postgres import Postgres, open_postgres
+from ingest.redaction import Redactor
+from ingest.sqlite import Database, open_database
+from migrations.runner import migrate, pending
+
+
+def holder() -> str:
+    """Who we are to leases: host, process and a part that no other process shares."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+
+
+class App:
+    """What a command needs, opened on demand. Raises ConfigError and StoreUnavailable where a part cannot be had."""
+
+    def __init__(self, loaded: Loaded, redactor: Redactor) -> None:
+        self.loaded, self.redactor = loaded, redactor
+        self.config = loaded.config
+        self.holder = holder()
+        self._stack = AsyncExitStack()
+        self._databases: dict[Path, Database] = {}
+        self._postgres: dict[str, Postgres] = {}
+        self._publisher: Publisher | None = None
+        self._admin: Admin | None = None
+
+    async def __aenter__(self) -> "App":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._stack.aclose()
+
+    @property
+    def replicated(self) -> bool:
+        """The log has brokers that can be lost one by one."""
+        return isinstance(addresses.log(self.config, self.redactor, self.loaded.where), KafkaAddress)
+
+    async def log(self) -> EventLog:
+        address = addresses.log(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, KafkaAddress):
+            return KafkaLog(address.bootstrap)
+        database = await self._sqlite(address)
+        return SqliteLog(database, SqliteLeases(database), self.holder)
+
+    async def publisher(self) -> Publisher:
+        if self._publisher is None:
+            self._publisher = await self._stack.enter_async_context((await self.log()).publisher())
+        return self._publisher
+
+    async def admin(self) -> Admin:
+        if self._admin is None:
+            self._admin = await self._stack.enter_async_context((await self.log()).admin())
+        return self._admin
+
+    async def reader(self) -> Reader:
+        return await self._stack.enter_async_context((await self.log()).reader())
+
+    async def store(self) -> EventStore:
+        address = addresses.store(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            return PostgresStore(await self._pool(address))
+        return SqliteStore(await self._sqlite(address))
+
+    async def state(self) -> tuple[Checkpoints, Leases]:
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            postgres = await self._pool(address)
+            return PostgresCheckpoints(postgres), PostgresLeases(postgres)
+        database = await self._sqlite(address)
+        return SqliteCheckpoints(database), SqliteLeases(database)
+
+    async def _sqlite(self, address: SqliteAddress) -> Database:
+        """One Database per file; the embedded default migrates by itself."""
+        path = address.path.absolute()
+        if path not in self._databases:
+            await migrate(f"sqlite:///{path}")
+            self._databases[path] = await self._stack.enter_async_context(open_database(path))
+        return self._databases[path]
+
+    async def _pool(self, address: PostgresAddress) -> Postgres:
+        if address.url not in self._postgres:
+            missing = await pending(address.url)
+            if missing:
+                raise ConfigError(f"{address} is not migrated ({', '.join(missing)}): run `ingest migrate`")
+            self._postgres[address.url] = await self._stack.enter_async_context(open_postgres(address.url))
+        return self._postgres[address.url]

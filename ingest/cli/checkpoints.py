@@ -1,0 +1,121 @@
+"""`checkpoints`: see the saved cursors, and move them by hand, under the same lease and fence as any poller."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
+
+import typer
+
+from checkpoints import Checkpoints, Claim, Save, StreamId, stream_lease
+from checkpoints.keeping import LEASE_TTL
+from ingest.app import App
+from ingest.cli import show
+from ingest.cli.context import ConfigOption, JsonOption, loaded, with_app
+from ingest.config.loader import Loaded
+from ingest.errors import ConfigError, StoreUnavailable
+from ingest.sources.cursor import Cursor, decode, describe
+
+app = typer.Typer(help="Saved cursors.", no_args_is_help=True, rich_markup_mode=None)
+
+T = TypeVar("T")
+
+StreamArgument = Annotated[str, typer.Argument(help="SOURCE/STREAM", metavar="SOURCE/STREAM")]
+
+
+@app.command("list")
+def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Every saved cursor."""
+    found = with_app(loaded(config), lambda opened: _state(opened, lambda checkpoints: checkpoints.list()))
+    if as_json:
+        rows = [{**c._asdict(), "stream": str(c.stream), "cursor": json.loads(c.cursor)} for c in found]
+        print(json.dumps(rows, indent=2))
+        return
+    cells = [[str(c.stream), describe(c.cursor) or "", str(c.fence), c.updated_at, c.holder or ""] for c in found]
+    show.rows(("stream", "cursor", "fence", "saved", "held by"), cells)
+
+
+@app.command("show")
+def show_(stream: StreamArgument, config: ConfigOption = None) -> None:
+    """One cursor as it is saved."""
+    wanted = _stream(stream)
+    found = with_app(loaded(config), lambda opened: _state(opened, lambda checkpoints: checkpoints.list()))
+    for checkpoint in found:
+        if checkpoint.stream == wanted:
+            print(json.dumps(json.loads(checkpoint.cursor), indent=2))
+            return
+    raise ConfigError(f"no cursor is saved for {wanted}")
+
+
+@app.command()
+def history(stream: StreamArgument, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+    """Finished listings and manual changes, the newest first."""
+    wanted = _stream(stream)
+    found = with_app(loaded(config), lambda opened: _state(opened, lambda checkpoints: checkpoints.history(wanted)))
+    if as_json:
+        rows = [{**h._asdict(), "stream": str(h.stream), "cursor": json.loads(h.cursor)} for h in found]
+        print(json.dumps(rows, indent=2))
+        return
+    show.rows(("saved", "fence", "cursor", "note"), [[h.saved_at, str(h.fence), describe(h.cursor) or "", h.note] for h in found])
+
+
+@app.command("set")
+def set_(
+    stream: StreamArgument,
+    high_water: Annotated[str, typer.Argument(help="RFC 3339, or a whole number, as `show` prints it.")],
+    config: ConfigOption = None,
+) -> None:
+    """Move the high-water mark; the next run starts a new listing there. Nothing that was seen is forgotten."""
+    wanted = _stream(stream)
+    value: str | int = int(high_water) if high_water.lstrip("-").isdigit() else high_water
+
+    async def change(checkpoints: Checkpoints, claim: Claim) -> None:
+        if claim.cursor is None:
+            raise ConfigError(f"{wanted} has never run: set `since.first` in the configuration instead")
+        old = decode(claim.cursor)
+        new = Cursor(old.fingerprint, old.updated_at, high_water=value)
+        await checkpoints.save(claim, Save(cursor=new.encode(), history=f"set by hand from {describe(claim.cursor)}"))
+
+    _manually(loaded(config), wanted, change)
+    typer.echo(f"{wanted}: the next run starts at {high_water}")
+
+
+@app.command()
+def reset(
+    stream: StreamArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    config: ConfigOption = None,
+) -> None:
+    """Forget the cursor and everything seen: the next run reads it all again. The store ignores what it has."""
+    wanted = _stream(stream)
+    if not yes:
+        typer.confirm(f"Forget the cursor of {wanted} and everything seen?", abort=True)
+    _manually(loaded(config), wanted, lambda checkpoints, claim: checkpoints.forget(claim))
+    typer.echo(f"{wanted}: the next run starts from the beginning")
+
+
+def _stream(text: str) -> StreamId:
+    source, slash, stream = text.partition("/")
+    if not (source and slash and stream):
+        raise ConfigError(f"{text!r} names no stream; write SOURCE/STREAM")
+    return StreamId(source, stream)
+
+
+async def _state(opened: App, work: Callable[[Checkpoints], Awaitable[T]]) -> T:
+    return await work((await opened.state())[0])
+
+
+def _manually(configuration: Loaded, stream: StreamId, change: Callable[[Checkpoints, Claim], Awaitable[None]]) -> None:
+    """Under the stream's lease: a poller that runs is not disturbed, and one that wakes up late is refused."""
+
+    async def work(opened: App) -> None:
+        checkpoints, leases = await opened.state()
+        claim = await checkpoints.claim(stream, opened.holder, LEASE_TTL)
+        if claim is None:
+            holder = await leases.holder(stream_lease(stream))
+            raise StoreUnavailable(f"{stream} is being polled by {holder}: stop it first, or wait {LEASE_TTL:.0f} s")
+        try:
+            await change(checkpoints, claim)
+        finally:
+            await leases.release(claim.lease)
+
+    with_app(configuration, work)

@@ -1,0 +1,66 @@
+"""`consume`: read topics, write to the store, commit."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import typer
+
+from consumers.consumer import Tally
+from consumers.run import Runner
+from ingest import topics
+from ingest.app import App
+from ingest.cli import show
+from ingest.cli.context import ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
+from ingest.cli.ops import OpsOption, listening
+from ingest.errors import ConfigError
+from ingest.signals import stopping
+from ingest.web.ops import Readiness
+
+INCOMPLETE = 1
+
+NameArgument = Annotated[str, typer.Argument(help="The consumer, as configured.")]
+TopicOption = Annotated[list[str] | None, typer.Option("--topic", help="Only these of its topics.")]
+Once = Annotated[bool, typer.Option("--once", help="Until the end offsets seen at start, then exit.")]
+
+
+def consume(
+    name: NameArgument,
+    topic: TopicOption = None,
+    once: Once = False,
+    config: ConfigOption = None,
+    ops: OpsOption = None,
+    as_json: JsonOption = False,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
+) -> None:
+    """Read a consumer's topics and write their events to the store; for ever, or up to what is there now."""
+    configuration = loaded(config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level)
+
+    async def work(app: App) -> tuple[list[Tally], bool]:
+        consumer = app.config.consumers.get(name)
+        if consumer is None:
+            raise ConfigError(f"no consumer `{name}`; configured: {', '.join(app.config.consumers) or 'none'}")
+        readiness = Readiness()
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
+            progress = stack.enter_context(show.Progress(quiet=as_json or not once))
+            stop = (await stack.enter_async_context(stopping())).stop
+            admin = await app.admin()
+
+            async def prepare(found: Sequence[str]) -> None:
+                await topics.ensure(admin, found, app.config.topics, replicated=app.replicated)
+
+            runner = Runner(
+                name=name, batch=consumer.batch, log=await app.log(), admin=admin, store=await app.store(),
+                publisher=await app.publisher(), prepare=prepare, changed=progress.tally,
+            )  # fmt: skip
+            readiness.started = True
+            patterns = tuple(topic or consumer.topics)
+            tallies = await (runner.once(patterns, stop) if once else runner.forever(patterns, stop))
+            return tallies, stop.is_set()
+
+    found, stopped = with_app(configuration, work)
+    if once:
+        show.tallies(found, as_json=as_json)
+        raise typer.Exit(INCOMPLETE if stopped else 0)

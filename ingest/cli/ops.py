@@ -1,0 +1,32 @@
+"""Where a process listens for metrics and health: `--ops`, else `ops.listen`, else a default that depends on the verb."""
+
+from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import Annotated
+
+import typer
+
+from ingest.config.model import Config
+from ingest.errors import ConfigError
+from ingest.web import ops as server
+
+OpsOption = Annotated[
+    str | None,
+    typer.Option("--ops", help="HOST:PORT of /metrics, /healthz and /readyz, or off. Absent: off under --once.", metavar="HOST:PORT"),
+]
+
+
+def listening(
+    option: str | None, config: Config, readiness: server.Readiness, *, once: bool
+) -> AbstractAsyncContextManager[None]:
+    """Raises ConfigError for what is no address."""
+    wanted = option or (config.ops.listen if config.ops is not None else None)
+    if wanted == "off" or (wanted is None and once):
+        return nullcontext()
+    return server.serve(None if wanted is None else address(wanted), readiness)
+
+
+def address(text: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65_535:
+        raise ConfigError(f"{text!r} is no address to listen on; write HOST:PORT, or off")
+    return host.strip("[]") or "0.0.0.0", int(port)

@@ -1,0 +1,122 @@
+"""`run`: poll sources, publish, save cursors."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import Annotated
+
+import structlog
+import typer
+
+from checkpoints import StreamId
+from ingest import topics
+from ingest.app import App
+from ingest.cli import show
+from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
+from ingest.cli.ops import OpsOption, listening
+from ingest.config.references import resolve
+from ingest.errors import ConfigError, IngestError
+from ingest.poller import Target
+from ingest.report import Outcome, Report, exit_code
+from ingest.run import Runner, Stream
+from ingest.signals import stopping
+from ingest.sources.http import HttpSource
+from ingest.sources.transport import open_transport
+from ingest.web.ops import Readiness
+
+log = structlog.get_logger()
+
+DEFAULT_EVERY = 300.0  # seconds between runs of a stream that says nothing
+
+SourceOption = Annotated[list[str] | None, typer.Option("--source", "-s", help="Which sources; all when absent.")]
+StreamOption = Annotated[list[str] | None, typer.Option("--stream", "-t", help="Which of their streams; all when absent.")]
+Once = Annotated[bool, typer.Option("--once", help="Every stream once, then exit: 0 only when all are complete.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Fetch and count; publish nothing, save nothing.")]
+
+
+def run(
+    source: SourceOption = None,
+    stream: StreamOption = None,
+    once: Once = False,
+    dry_run: DryRun = False,
+    config: ConfigOption = None,
+    ops: OpsOption = None,
+    as_json: JsonOption = False,
+    log_format: LogFormat = "auto",
+    log_level: LogLevel = "info",
+) -> None:
+    """Poll sources, publish their events, save the cursors; again and again, or once."""
+    configuration = loaded(config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level)
+
+    async def work(app: App) -> list[Report]:
+        selected = select(app, source or [], stream or [])
+        readiness = Readiness()
+        async with AsyncExitStack() as stack:
+            streams = await open_streams(app, selected, stack)
+            if dry_run:
+                return [await _rehearse(app, s) for s in streams]
+            await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
+            progress = stack.enter_context(show.Progress(quiet=as_json or not once))
+            stop = (await stack.enter_async_context(stopping())).stop
+            await topics.ensure(await app.admin(), names(streams), app.config.topics, replicated=app.replicated)
+            checkpoints, leases = await app.state()
+            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, progress.report)
+            readiness.started = True
+            return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
+
+    found = with_app(configuration, work)
+    if once or dry_run:
+        show.reports(found, as_json=as_json, scrub=REDACTOR.scrub)
+        raise typer.Exit(exit_code(found))
+
+
+def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[StreamId]:
+    """Raises ConfigError for a name that is not configured, and when nothing is left to run."""
+    configured = app.config.sources
+    for name in sources:
+        if name not in configured:
+            raise ConfigError(f"no source `{name}`; configured: {', '.join(configured) or 'none'}")
+    chosen = [StreamId(s, t) for s in sources or configured for t in configured[s].streams if not streams or t in streams]
+    missing = [t for t in streams if t not in {stream.stream for stream in chosen}]
+    if missing or not chosen:
+        raise ConfigError(f"no stream {', '.join(missing)} in {', '.join(sources or configured) or 'an empty configuration'}")
+    return chosen
+
+
+async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
+    """References of the selected sources are resolved here, and nowhere before."""
+    streams = []
+    for name in dict.fromkeys(stream.source for stream in selected):
+        source = resolve(app.config.sources[name], app.redactor, app.loaded.within(f"sources.{name}"))
+        transport = await stack.enter_async_context(open_transport(source.base_url, app.redactor))
+        for stream_id in (s for s in selected if s.source == name):
+            stream = source.streams[stream_id.stream]
+            where = app.loaded.where(f"sources.{name}.streams.{stream_id.stream}")
+            target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
+            adapter = HttpSource(source, stream, transport, app.redactor, where)
+            streams.append(Stream(target, adapter, DEFAULT_EVERY if stream.every is None else stream.every))
+    return streams
+
+
+def names(streams: Sequence[Stream]) -> list[str]:
+    return [topic for stream in streams for topic in stream.topics]
+
+
+async def _rehearse(app: App, stream: Stream) -> Report:
+    """Fetch and count from the saved cursor, if there is a state to look at; change nothing."""
+    report = Report(stream.target.stream)
+    cursor = None
+    for checkpoint in await (await app.state())[0].list():
+        cursor = checkpoint.cursor if checkpoint.stream == stream.target.stream else cursor
+    try:
+        async for page in stream.source.pages(cursor, report):
+            report.pages += 1
+            report.events += len(page.records)
+            report.dead_letters += len(page.refused)
+            report.skipped += page.skipped
+            if page.stop is not None:
+                report.end(Outcome.COMPLETE, f"dry run: {page.stop}")
+    except IngestError as exc:
+        report.end(Outcome.FAILED, str(exc))
+    return report
+
+

@@ -1,0 +1,132 @@
+"""What a person sees while something runs, and the table at its end.
+
+On a terminal a line that changes in place; elsewhere plain lines, one a while. Progress goes to standard error, results to
+standard output.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from consumers.consumer import Tally
+from ingest.report import Outcome, Report
+
+LINE_EVERY = 10.0  # seconds between plain lines of one stream
+REFRESH = 4  # a second, on a terminal
+
+
+class Progress:
+    """`changed` takes a key and a line that says how far it has come."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._lines: dict[str, str] = {}
+        self._printed: dict[str, float] = {}
+        self._quiet = quiet
+        self._live: Live | None = None
+
+    def __enter__(self) -> "Progress":
+        if self._console.is_terminal and not self._quiet:
+            self._live = Live(console=self._console, refresh_per_second=REFRESH, transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def changed(self, key: str, line: str) -> None:
+        if self._quiet:
+            return
+        if self._live is not None:
+            self._lines[key] = line
+            self._live.update(Text("\n".join(self._lines.values())))
+            return
+        now = time.monotonic()
+        if now - self._printed.setdefault(key, now) >= LINE_EVERY:
+            self._printed[key] = now
+            print(line, file=sys.stderr, flush=True)
+
+    def report(self, report: Report) -> None:
+        rate = report.events / report.seconds if report.seconds else 0.0
+        self.changed(
+            str(report.stream),
+            f"{report.stream}: {report.pages:,} pages, {report.events:,} events, {report.unchanged:,} unchanged,"
+            f" {report.retries:,} retries, {rate:,.0f}/s",
+        )
+
+    def tally(self, tally: Tally) -> None:
+        self.changed(tally.topic, f"{tally.topic}: {tally.inserted:,} inserted, {tally.duplicates:,} duplicates")
+
+
+def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], str]) -> None:
+    if as_json:
+        rows = [
+            {
+                "source": r.stream.source, "stream": r.stream.stream, "outcome": r.outcome.value, "reason": scrub(r.reason),
+                "pages": r.pages, "events": r.events, "unchanged": r.unchanged, "skipped": r.skipped,
+                "dead_letters": r.dead_letters, "requests": r.requests, "retries": r.retries,
+                "waited_seconds": round(r.waited, 3), "seconds": round(r.seconds, 3),
+                "cursor_from": r.cursor_from, "cursor_to": r.cursor_to,
+            }
+            for r in found
+        ]  # fmt: skip
+        print(json.dumps(rows, indent=2))
+        return
+    table = _table("stream", "pages", "events", "unchanged", "dead letters", "retries", "waiting", "cursor", "stopped because")
+    for r in found:
+        moved = r.cursor_to or "-" if r.cursor_from in (None, r.cursor_to) else f"{r.cursor_from} → {r.cursor_to}"
+        why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}: {scrub(r.reason)}"
+        table.add_row(
+            str(r.stream), f"{r.pages:,}", f"{r.events:,}", f"{r.unchanged:,}", f"{r.dead_letters:,}", f"{r.retries:,}",
+            f"{r.waited:.1f} s", moved, why,
+        )  # fmt: skip
+    _print(table)
+    for r in found:
+        if r.outcome is Outcome.COMPLETE and r.events == r.dead_letters == 0:
+            print(f"{r.stream}: nothing new")
+
+
+def tallies(found: Sequence[Tally], *, as_json: bool) -> None:
+    if as_json:
+        rows = [
+            {"topic": t.topic, "group": t.group, "batches": t.batches, "inserted": t.inserted,
+             "duplicates": t.duplicates, "dead_letters": t.dead_letters}
+            for t in found
+        ]  # fmt: skip
+        print(json.dumps(rows, indent=2))
+        return
+    table = _table("topic", "group", "batches", "inserted", "duplicates", "dead letters")
+    for t in found:
+        table.add_row(t.topic, t.group, f"{t.batches:,}", f"{t.inserted:,}", f"{t.duplicates:,}", f"{t.dead_letters:,}")
+    _print(table)
+
+
+def rows(columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:
+    table = _table(*columns)
+    for row in found:
+        table.add_row(*row)
+    _print(table)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print(table: Table) -> None:
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=200)
+    console.print(table)

@@ -1,0 +1,130 @@
+"""`paginate`: how a listing goes on, and when it ends.
+
+Every type accepts only the ends that it can see: a page number has no token, a token has no total.
+"""
+
+from collections.abc import Iterable
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from ingest.config.part import Mistake, Part
+from ingest.config.values import AnswerPath, Count, FirstToken, TokenPath, Whole
+
+Natural = Annotated[Whole, Field(ge=0)]
+
+
+class Paginate(Part):
+    ENDS: ClassVar[tuple[str, ...]] = ("auto",)
+
+    max_pages: Count = 100_000
+    """A listing that reaches this many pages is incomplete."""
+    max_empty_pages: Natural = 20
+    """Empty pages in a row that a listing may have before it is incomplete."""
+    end: Literal["auto", "no_token", "empty", "short", "total", "repeat"] = "auto"
+    """What ends the listing."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.end not in self.ENDS:
+            kind = getattr(self, "type", "none")
+            yield "end", f"`end: {self.end}` does not go with `type: {kind}`; write one of {', '.join(self.ENDS)}"
+
+
+class SinglePage(Paginate):
+    """One request is the whole listing."""
+
+    type: Literal["none"] = "none"
+
+
+class LinkHeader(Paginate):
+    """The Link header names the next page (RFC 8288)."""
+
+    ENDS = ("auto", "no_token", "empty")
+
+    type: Literal["link"]
+    rel: str = "next"
+    """The relation that leads on."""
+
+
+class NextUrl(Paginate):
+    """The answer holds the URL of the next page."""
+
+    ENDS = ("auto", "no_token", "empty")
+
+    type: Literal["next_url"]
+    from_: AnswerPath = Field(alias="from")
+    """Where that URL stands: $.next, header.X-Next."""
+
+
+class CursorToken(Paginate):
+    """The answer holds a token that asks for the next page."""
+
+    ENDS = ("auto", "no_token", "empty", "repeat")
+
+    type: Literal["cursor"]
+    from_: TokenPath = Field(alias="from")
+    """Where the token stands: $.next, last.id, header.X-Next."""
+    param: str
+    """The query parameter that takes it."""
+    more: AnswerPath | None = None
+    """Whether there is another page, where the API says so: $.has_more."""
+    first: FirstToken | None = None
+    """The token of the first request; absent: none is sent."""
+
+
+class PageNumber(Paginate):
+    """Pages are numbered."""
+
+    ENDS = ("auto", "empty", "short", "total")
+
+    type: Literal["page"]
+    param: str = "page"
+    """The query parameter that takes the number."""
+    start: Whole = 1
+    """The number of the first page."""
+    size_param: str | None = None
+    """The query parameter that takes `size`."""
+    size: Count | None = None
+    """Rows per page."""
+    total_pages: AnswerPath | None = None
+    """Where the API says how many pages there are."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        yield from super().mistakes()
+        yield from _counted(self, "total_pages", self.total_pages is not None)
+
+
+class Offset(Paginate):
+    """Pages begin at a row."""
+
+    ENDS = ("auto", "empty", "short", "total")
+
+    type: Literal["offset"]
+    param: str = "offset"
+    """The query parameter that takes the row."""
+    size_param: str | None = None
+    """The query parameter that takes `size`."""
+    size: Count | None = None
+    """Rows per page."""
+    total: AnswerPath | None = None
+    """Where the API says how many rows there are."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        yield from super().mistakes()
+        yield from _counted(self, "total", self.total is not None)
+
+
+def _counted(part: PageNumber | Offset, total: str, declared: bool) -> Iterable[Mistake]:
+    if part.end == "total" and not declared:
+        yield "end", f"`end: total` needs `{total}`: where the API says it"
+    if part.end == "short" and part.size is None:
+        yield "end", "`end: short` needs `size`: how many rows a full page has"
+    if part.size_param is not None and part.size is None:
+        yield "size_param", "`size_param` needs `size`: what to send"
+    if part.size_param == part.param:
+        yield "size_param", f"`{part.param}` cannot carry both the place and the size"
+
+
+AnyPaginate = Annotated[
+    SinglePage | LinkHeader | NextUrl | CursorToken | PageNumber | Offset, Field(discriminator="type")
+]

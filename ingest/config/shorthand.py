@@ -1,0 +1,102 @@
+"""What a user may write shorter, written out: bare words, and what the streams of a source share under `defaults`.
+
+Every value keeps the place where it was written. What is not understood is left as it is, for validation to refuse.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from ingest.config.tree import Node
+
+INCREMENTAL_TYPES = frozenset({"timestamp", "integer", "token", "keyset", "feed", "snapshot"})
+INHERITED = ("timeout", "retry")  # parts of a source that a stream overrides key by key
+
+
+def expand(root: Node) -> Node:
+    """The file without shorthands and without `defaults`."""
+    return _at(root, "sources", lambda sources: _each(sources, _source))
+
+
+def _source(source: Node) -> Node:
+    source = _verbatim(source)
+    keys = source.mapping
+    if keys is None or "streams" not in keys:
+        return source
+    defaults = keys.get("defaults")
+    shared = _stream(defaults) if defaults is not None and defaults.mapping is not None else None
+    inherited = {key: keys[key] for key in INHERITED if key in keys}
+
+    def complete(stream: Node) -> Node:
+        own = stream if stream.mapping is None or shared is None else _merge(shared, stream)
+        own = _stream(own)
+        for key, above in inherited.items():
+            own = _at(own, key, partial(_merge, above))
+        return own
+
+    rest = {key: node for key, node in keys.items() if key != "defaults" or shared is None}
+    return _at(source.having(dict(rest)), "streams", lambda streams: _each(streams, complete))
+
+
+def _stream(stream: Node) -> Node:
+    stream = _at(_verbatim(stream), "paginate", _paginate)
+    stream = _at(stream, "incremental", _incremental)
+    keys = stream.mapping
+    if keys is not None and "incremental" in keys and keys["incremental"].value == "none":
+        return stream.having({key: node for key, node in keys.items() if key != "incremental"})
+    return stream
+
+
+def _paginate(node: Node) -> Node:
+    if isinstance(node.value, str):
+        return node.having({"type": node})
+    return _at(node, "first", _as_text)
+
+
+def _incremental(node: Node) -> Node:
+    if isinstance(node.value, str) and node.value != "none":
+        if node.value in INCREMENTAL_TYPES:
+            return node.having({"type": node})
+        return node.having({"type": node.having("timestamp"), "field": node})
+    return _at(node, "since", lambda since: _at(since, "first", _as_sent))
+
+
+def _verbatim(node: Node) -> Node:
+    """Headers and parameters are sent as they are spelt: 1.10 stays 1.10."""
+    node = _at(node, "headers", lambda headers: _each(headers, _as_text))
+    return _at(node, "params", lambda params: _each(params, _as_sent))
+
+
+def _as_text(node: Node) -> Node:
+    return node.having(node.text) if isinstance(node.value, bool | int | float) else node
+
+
+def _as_sent(node: Node) -> Node:
+    if isinstance(node.value, list):
+        return node.having([_as_sent(item) for item in node.value])
+    spelt_otherwise = isinstance(node.value, int) and not isinstance(node.value, bool) and str(node.value) != node.text
+    return node.having(node.text) if isinstance(node.value, float) or spelt_otherwise else node
+
+
+def _merge(under: Node, over: Node, key: str = "") -> Node:
+    """Mappings deeply; lists and scalars, another `type` and another kind of `auth` replace what is under them."""
+    below, above = under.mapping, over.mapping
+    if below is None or above is None:
+        return over
+    if "type" in above and "type" in below and above["type"].value != below["type"].value:
+        return over
+    if key == "auth" and not set(above) & set(below):
+        return over
+    merged: Mapping[str, Node] = {
+        name: _merge(below[name], node, name) if name in below else node for name, node in above.items()
+    }
+    return over.having({**below, **merged})
+
+
+def _at(node: Node, key: str, change: Callable[[Node], Node]) -> Node:
+    keys = node.mapping
+    return node if keys is None or key not in keys else node.having({**keys, key: change(keys[key])})
+
+
+def _each(node: Node, change: Callable[[Node], Node]) -> Node:
+    keys = node.mapping
+    return node if keys is None else node.having({name: change(child) for name, child in keys.items()})

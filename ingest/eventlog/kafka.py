@@ -1,0 +1,88 @@
+"""The event log on Apache Kafka: publisher, subscription, reader and admin of one cluster.
+
+Only aiokafka speaks to the brokers, and only the modules `kafka*.py` of this package know it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from ingest.event import Record
+from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
+from ingest.eventlog.kafka_admin import open_admin
+from ingest.eventlog.kafka_client import open_consumer, translated
+from ingest.eventlog.kafka_publisher import DELIVERY_DEADLINE, open_publisher
+from ingest.eventlog.kafka_subscription import open_subscription
+from ingest.eventlog.place import missing
+
+READ_RECORDS = 1_000
+READ_WAIT_MS = 1_000
+READ_STALL = 60.0  # seconds without a record before the brokers count as gone
+
+
+class KafkaLog:
+    """`bootstrap`: `host:port`, several of them joined by commas. Nothing is connected before a port is opened.
+    `delivery_deadline`: seconds in which all of a page must be acknowledged."""
+
+    def __init__(self, bootstrap: str, *, delivery_deadline: float = DELIVERY_DEADLINE) -> None:
+        self._bootstrap = bootstrap
+        self._delivery_deadline = delivery_deadline
+
+    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
+        return open_publisher(self._bootstrap, self._delivery_deadline)
+
+    def subscribe(
+        self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+    ) -> AbstractAsyncContextManager[Subscription]:
+        return open_subscription(self._bootstrap, topic, group, start, records=records, bytes=bytes, wait=wait)
+
+    def admin(self) -> AbstractAsyncContextManager[Admin]:
+        return open_admin(self._bootstrap)
+
+    def reader(self) -> AbstractAsyncContextManager[Reader]:
+        return _open_reader(self._bootstrap)
+
+
+class KafkaReader:
+    """Each `read` has a consumer of its own, so that several may run at a time."""
+
+    def __init__(self, bootstrap: str, admin: Admin) -> None:
+        self._bootstrap = bootstrap
+        self._admin = admin
+
+    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+        info = (await self._admin.describe([topic])).get(topic)
+        if info is None:
+            raise missing(topic)
+        async with open_consumer(self._bootstrap) as consumer:
+            for partition, (first, end) in enumerate(zip(info.first_offsets, info.end_offsets, strict=True)):
+                begin = max(first, (start or {}).get(partition, 0))
+                async with aclosing(_read(consumer, TopicPartition(topic, partition), begin, end)) as records:
+                    async for record in records:
+                        yield record
+
+
+async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int) -> AsyncGenerator[Record, None]:
+    if begin >= end:
+        return
+    consumer.assign([tp])
+    consumer.seek(tp, begin)
+    position = begin
+    while position < end:
+        with translated(f"read {tp.topic}/{tp.partition} from {position}"):
+            async with asyncio.timeout(READ_STALL):
+                found = {}
+                while not found and position < end:
+                    found = await consumer.getmany(timeout_ms=READ_WAIT_MS, max_records=READ_RECORDS)
+                    position = await consumer.position(tp)  # also past what is no record: compacted offsets, markers
+        for record in found.get(tp, ()):
+            if record.offset < end:
+                yield record
+
+
+@asynccontextmanager
+async def _open_reader(bootstrap: str) -> AsyncIterator[KafkaReader]:
+    async with open_admin(bootstrap) as admin:
+        yield KafkaReader(bootstrap, admin)

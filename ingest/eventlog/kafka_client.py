@@ -1,0 +1,80 @@
+"""What every client of a Kafka cluster shares: settings, a bounded start and stop, and what aiokafka's errors mean."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from aiokafka import AIOKafkaConsumer, errors
+
+from ingest.errors import ConfigError, IngestError, LogUnavailable
+
+START_TIMEOUT = 30.0  # seconds to reach a broker
+STOP_TIMEOUT = 10.0  # seconds to leave politely, then connections are cut
+REQUEST_TIMEOUT_MS = 30_000
+METADATA_MAX_AGE_MS = 30_000  # new partitions are seen within this time
+RETRY_BACKOFF_MS = 200
+
+FOR_A_PERSON = (
+    errors.TopicAuthorizationFailedError,
+    errors.GroupAuthorizationFailedError,
+    errors.ClusterAuthorizationFailedError,
+    errors.AuthenticationFailedError,
+    errors.AuthenticationMethodNotSupported,
+    errors.SaslAuthenticationFailed,
+    errors.UnsupportedSaslMechanismError,
+    errors.InvalidTopicError,
+    errors.InvalidGroupIdError,
+    errors.InconsistentGroupProtocolError,
+)
+
+
+def settings(bootstrap: str) -> dict[str, object]:
+    """Arguments that every aiokafka client takes."""
+    return {
+        "bootstrap_servers": bootstrap,
+        "client_id": "ingest",
+        "request_timeout_ms": REQUEST_TIMEOUT_MS,
+        "metadata_max_age_ms": METADATA_MAX_AGE_MS,
+        "retry_backoff_ms": RETRY_BACKOFF_MS,
+    }
+
+
+def meaning(exc: BaseException, doing: str) -> IngestError:
+    """What an error of aiokafka, of the network or of a deadline means. `raise … from exc` is the caller's."""
+    kind = ConfigError if isinstance(exc, FOR_A_PERSON) else LogUnavailable
+    return kind(f"Kafka: {doing}: {type(exc).__name__} {exc}".rstrip())
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """`doing`: what we did, for the message, as in "commit offsets of orders"."""
+    try:
+        yield
+    except (errors.KafkaError, OSError) as exc:  # TimeoutError is an OSError
+        raise meaning(exc, doing) from exc
+
+
+async def started(consumer: AIOKafkaConsumer, bootstrap: str) -> None:
+    with translated(f"connect to {bootstrap}"):
+        await asyncio.wait_for(consumer.start(), START_TIMEOUT)
+
+
+async def stopped(consumer: AIOKafkaConsumer) -> None:
+    """Leaves the group, or cuts the connections when that takes too long."""
+    try:
+        await asyncio.wait_for(consumer.stop(), STOP_TIMEOUT)
+    except (errors.KafkaError, OSError):
+        await consumer._client.close()
+
+
+@asynccontextmanager
+async def open_consumer(bootstrap: str) -> AsyncIterator[AIOKafkaConsumer]:
+    """A consumer without a group: for offsets, and for reading partitions that are assigned by hand."""
+    consumer = AIOKafkaConsumer(
+        **settings(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_bytes=16 * 1024 * 1024
+    )
+    try:
+        await started(consumer, bootstrap)
+        yield consumer
+    finally:
+        await stopped(consumer)

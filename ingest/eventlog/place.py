@@ -1,0 +1,40 @@
+"""Where a reader stands in a partition, held against what the log still has of it."""
+
+import logging
+from dataclasses import dataclass
+
+from ingest.errors import ConfigError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Place:
+    """`handed`: where the next span begins, which is what the store holds once everything handed out is written.
+    `fetched`: the next offset to take from the log."""
+
+    handed: int
+    fetched: int
+
+
+def place(topic: str, partition: int, stored: int | None, first: int, end: int) -> Place:
+    """Where to begin when the store stands at `stored` and the log holds the offsets [`first`, `end`).
+
+    Records that were trimmed unread are lost, and said to be; the span still begins at `stored`, so that the store can
+    compare. Raises ConfigError when the store stands behind the end: then it speaks of another topic of this name.
+    """
+    if stored is None:
+        return Place(first, first)
+    if stored > end:
+        raise ConfigError(
+            f"the store stands at offset {stored} of {topic}/{partition}, but the log ends at {end}: the topic was "
+            f"deleted and made anew. `ingest replay --topic {topic} --from 0` lets the consumer begin at its start"
+        )
+    if stored < first:
+        count = first - stored
+        log.error("%s/%d: %d offsets, from %d, were trimmed before they were read", topic, partition, count, stored)
+    return Place(stored, max(stored, first))
+
+
+def missing(topic: str) -> ConfigError:
+    return ConfigError(f"topic {topic} does not exist: run `ingest topics apply`, or set `topics.create: true`")

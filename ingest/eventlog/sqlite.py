@@ -1,0 +1,167 @@
+"""The event log in one SQLite file: the tables `topics` and `log`.
+
+A page is one transaction, so it is in the log as a whole or not at all. Offsets of a partition are contiguous.
+"""
+
+import sqlite3
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import msgspec
+
+from checkpoints import Leases
+from ingest.event import Message, Record
+from ingest.eventlog import (
+    Admin,
+    Published,
+    Publisher,
+    Reader,
+    StartOffsets,
+    Subscription,
+    TopicInfo,
+    TopicSpec,
+    partition_of,
+)
+from ingest.eventlog.sqlite_records import SqliteRecord, bounds, records_from, topic_of, translated
+from ingest.eventlog.sqlite_subscription import LEASE_TTL, Membership, open_subscription
+from ingest.sqlite import Database
+
+READ_RECORDS = 1_000  # that the reader takes at a time
+READ_BYTES = 8_000_000
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class SqliteLog:
+    """`holder`: who this process is (host:pid:id) in the leases of consumer groups. `lease_ttl` in seconds."""
+
+    def __init__(self, database: Database, leases: Leases, holder: str, *, lease_ttl: float = LEASE_TTL) -> None:
+        self._database = database
+        self._membership = Membership(leases, holder, lease_ttl)
+
+    @asynccontextmanager
+    async def publisher(self) -> AsyncIterator[Publisher]:
+        yield SqlitePublisher(self._database)
+
+    def subscribe(
+        self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+    ) -> AbstractAsyncContextManager[Subscription]:
+        return open_subscription(
+            self._database, self._membership, topic, group, start, records=records, bytes=bytes, wait=wait
+        )
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        yield SqliteAdmin(self._database)
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncIterator[Reader]:
+        yield SqliteReader(self._database)
+
+
+class SqlitePublisher:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
+        if not messages:
+            return Published(0, 0, ())
+        with translated():
+            return await self._database.write(lambda connection: _append(connection, topic, messages))
+
+
+class SqliteAdmin:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def topics(self) -> Sequence[str]:
+        with translated():
+            return await self._database.read(_names)
+
+    async def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
+        with translated():
+            return await self._database.read(lambda connection: _describe(connection, topics))
+
+    async def create(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
+        with translated():
+            return await self._database.write(lambda connection: _create(connection, specs))
+
+
+class SqliteReader:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+        with translated():
+            info = await self._database.read(lambda connection: _info(connection, topic))
+        for partition, (first, end) in enumerate(zip(info.first_offsets, info.end_offsets, strict=True)):
+            position = max(first, (start or {}).get(partition, 0))
+            while position < end:
+                for record in await self._piece(topic, partition, position, end - position):
+                    yield record
+                    position = record.offset + 1
+
+    async def _piece(self, topic: str, partition: int, start: int, most: int) -> Sequence[SqliteRecord]:
+        def read(connection: sqlite3.Connection) -> Sequence[SqliteRecord]:
+            found = topic_of(connection, topic)
+            records = min(most, READ_RECORDS)
+            return records_from(connection, found, partition, start, records=records, bytes=READ_BYTES)
+
+        with translated():
+            return await self._database.read(read)
+
+
+def _append(connection: sqlite3.Connection, name: str, messages: Sequence[Message]) -> Published:
+    topic = topic_of(connection, name)
+    now = time.time_ns() // 1_000_000
+    offsets: dict[int, int] = {}  # partition → next offset
+    rows = []
+    oversized = []
+    size = 0
+    for index, message in enumerate(messages):
+        if message.size() > topic.max_message:
+            oversized.append(index)
+            continue
+        partition = partition_of(message.key, topic.partitions)
+        offset = offsets[partition] if partition in offsets else bounds(connection, topic, partition)[1]
+        offsets[partition] = offset + 1
+        headers = _encode(message.headers)
+        size += len(message.key) + len(headers) + len(message.value)
+        rows.append((topic.id, partition, offset, now, message.key, headers, message.value))
+    connection.executemany(
+        """INSERT INTO log (topic_id, partition, "offset", timestamp, key, headers, value)
+           VALUES (?, ?, ?, ?, ?, ?, ?)""",
+        rows,
+    )
+    return Published(len(rows), size, tuple(oversized))
+
+
+def _names(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM topics ORDER BY name")]
+
+
+def _info(connection: sqlite3.Connection, name: str) -> TopicInfo:
+    topic = topic_of(connection, name)
+    spec = TopicSpec(name, topic.partitions, 1, 1, topic.retention_ms, topic.max_message)
+    edges = [bounds(connection, topic, partition) for partition in range(topic.partitions)]
+    return TopicInfo(spec, tuple(first for first, _ in edges), tuple(end for _, end in edges))
+
+
+def _describe(connection: sqlite3.Connection, names: Sequence[str]) -> dict[str, TopicInfo]:
+    known = set(_names(connection))
+    return {name: _info(connection, name) for name in names if name in known}
+
+
+def _create(connection: sqlite3.Connection, specs: Sequence[TopicSpec]) -> list[str]:
+    """Replication and min.insync.replicas mean nothing here: one file, one copy."""
+    created = []
+    for spec in specs:
+        inserted = connection.execute(
+            """INSERT INTO topics (name, partitions, retention_ms, max_message) VALUES (?, ?, ?, ?)
+               ON CONFLICT (name) DO NOTHING""",
+            (spec.name, spec.partitions, spec.retention_ms, spec.max_message),
+        )
+        if inserted.rowcount:
+            created.append(spec.name)
+    return created

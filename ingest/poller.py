@@ -1,0 +1,191 @@
+"""poll → publish → save cursor.
+
+A page is fetched, its events are published, and only when every one of them is acknowledged by the log, the cursor that
+stands for the page is saved: with what was `seen`, in one transaction, under the fence of the stream's lease. So a crash
+at any instruction repeats at most the page in flight, and a poller that lost its lease can move nothing.
+
+While one page is being published the next one is fetched; never more than these two are in memory.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import structlog
+
+from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
+from ingest import deadletter, metrics
+from ingest.errors import BadRecord, Transient
+from ingest.event import Envelope, Message, event_id
+from ingest.eventlog import Publisher
+from ingest.report import Outcome, Report
+from ingest.retry import backoff
+from ingest.sources import Page, Source, SourceRecord
+from ingest.sources.cursor import describe
+from ingest.sources.records import version_hash
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
+RETRY_BASE = 0.2  # seconds
+RETRY_CAP = 30.0  # seconds
+
+
+class Target(NamedTuple):
+    """Where the events of a stream go, and how many ids are remembered where not all are."""
+
+    stream: StreamId
+    topic: str
+    seen_limit: int
+
+
+class Poller:
+    """One run of one stream, under a claim that someone else keeps renewing."""
+
+    def __init__(
+        self, target: Target, claim: Claim, source: Source, publisher: Publisher, checkpoints: Checkpoints, report: Report
+    ) -> None:
+        self._target, self._claim, self._source = target, claim, source
+        self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
+        self._envelope = Envelope(*target.stream, claim.lease.fence)
+        self._remembers = claim.seen > 0
+        # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
+        self.in_flight = not claim.lease.clean
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until the listing ends, or `stop` is set and the page in hand is saved. Says in the report how it ended.
+
+        Raises Transient, Permanent and Superseded; what was saved before stays good."""
+        pages = self._source.pages(self._claim.cursor, self._report)
+        fetching = asyncio.ensure_future(anext(pages))
+        try:
+            while (page := await _unless(stop, fetching)) is not None:
+                if page.stop is None:
+                    fetching = asyncio.ensure_future(anext(pages))
+                await self._handle(page)
+                if page.stop is not None:
+                    self._report.end(Outcome.COMPLETE, page.stop)
+                    return
+            self._report.end(Outcome.INCOMPLETE, "stopped by a signal")
+        finally:
+            fetching.cancel()
+            await asyncio.wait([fetching])
+            await pages.aclose()
+
+    async def _handle(self, page: Page) -> None:
+        """publish → save cursor."""
+        fresh, seen = await self._not_seen(page)
+        self.in_flight = True
+        buried = await self._publish(page, fresh)
+        save = Save(
+            cursor=page.cursor,
+            seen=seen,
+            forget_below=page.remember_from,
+            seen_limit=None if page.remember_all else self._target.seen_limit,
+            history=page.stop if page.stop is not None and (fresh or buried) else None,
+        )
+        await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
+        self.in_flight = False
+        self._remembers = self._remembers or bool(seen)
+        self._report.cursor_to = describe(page.cursor)
+        self._report.saved(
+            events=len(fresh), unchanged=len(page.records) - len(fresh), skipped=page.skipped, dead_letters=buried
+        )
+
+    async def _not_seen(self, page: Page) -> tuple[list[SourceRecord], list[Seen]]:
+        """The records that are not what was published last for their id, and what to remember of them."""
+        known: dict[str, str] = {}
+        if self._remembers and not self.in_flight and page.records:
+            ids = [record.id for record in page.records]
+            known = dict(await self._persist("look up what was seen", lambda: self._checkpoints.seen(self._target.stream, ids)))
+        fresh, seen = [], []
+        for record in page.records:
+            version = record.version or ""
+            if known.get(record.id) == version:
+                continue
+            known[record.id] = version
+            fresh.append(record)
+            if page.remember_all or _worth_remembering(record, page.remember_from):
+                seen.append(Seen(record.id, version, record.position))
+        return fresh, seen
+
+    async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> int:
+        """Returns how many dead letters the page left; everything is acknowledged by then."""
+        source, stream = self._target.stream
+        message = self._envelope.message
+        messages = [
+            message(event_id(source, stream, r.id, r.version), r.id, r.key, r.occurred_at, r.value) for r in fresh
+        ]
+        oversized: list[Message] = []
+        if messages:
+            oversized = await self._acknowledged(self._target.topic, messages)
+        letters = [
+            deadletter.of_source(self._target.topic, b"", refused.value, (), refused.error) for refused in page.refused
+        ]
+        letters += [self._too_large(message) for message in oversized]
+        if letters:
+            await self._bury(letters)
+        return len(letters)
+
+    def _too_large(self, message: Message) -> Message:
+        error = BadRecord(f"{message.size()} bytes: more than the topic takes", stage="produce", code="too_large")
+        return deadletter.of_source(self._target.topic, message.key, message.value, message.headers, error)
+
+    async def _bury(self, letters: list[Message]) -> None:
+        """Publish dead letters; one that is too large even there keeps its bytes in the state database."""
+        topic = deadletter.topic_for(self._target.topic, deadletter.SOURCE)
+        pointers = [await self._keep(letter) for letter in await self._acknowledged(topic, letters)]
+        if pointers:
+            await self._acknowledged(topic, pointers)
+        log.warning("dead letters", stream=str(self._target.stream), count=len(letters), topic=topic)
+
+    async def _keep(self, letter: Message) -> Message:
+        headers = msgspec.msgpack.encode(letter.headers)
+        name = dict(letter.headers).get("ce_id", version_hash(letter.value).encode()).decode()
+        keep = self._checkpoints.keep
+        reference = await self._persist("keep a record", lambda: keep(self._claim, name, letter.value, headers))
+        return Message(letter.key, b"", [*letter.headers, ("dlq.kept", reference.encode())])
+
+    async def _acknowledged(self, topic: str, messages: Sequence[Message]) -> list[Message]:
+        """Publish until every message is acknowledged; returns those that the topic can never hold."""
+        started = time.monotonic()
+        with metrics.unacked.labels(topic).track_inprogress():
+            published = await self._persist("publish", lambda: self._publisher.publish(topic, messages))
+        metrics.ack_seconds.labels(topic).observe(time.monotonic() - started)
+        metrics.produced.labels(topic, "acked").inc(published.acknowledged)
+        metrics.produced_bytes.labels(topic).inc(published.bytes)
+        if published.oversized:
+            metrics.produced.labels(topic, "oversize").inc(len(published.oversized))
+        return [messages[i] for i in published.oversized]
+
+    async def _persist(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
+        """Try again while the log or the database is away: the page is kept, and polling waits."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await act()
+            except Transient as exc:
+                if attempt >= PATIENCE:
+                    raise
+                delay = backoff(attempt, RETRY_BASE, RETRY_CAP)
+                log.warning(f"cannot {what} yet", stream=str(self._target.stream), attempt=attempt, error=str(exc))
+                await asyncio.sleep(delay)
+
+
+def _worth_remembering(record: SourceRecord, remember_from: int | None) -> bool:
+    return record.position is not None and (remember_from is None or record.position >= remember_from)
+
+
+async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:
+    """The result of `work`, or None as soon as `stop` is set and it is not there yet."""
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        both: set[asyncio.Future[Any]] = {work, stopping}
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        return work.result() if work.done() else None
+    finally:
+        stopping.cancel()

@@ -1,0 +1,106 @@
+"""What one run of one stream did: counted while it works, shown when it ends, and what the exit code is made of."""
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import structlog
+
+from checkpoints import StreamId
+from ingest import metrics
+
+log = structlog.get_logger()
+
+WAIT_WORTH_A_LINE = 5.0  # seconds
+
+
+class Outcome(StrEnum):
+    RUNNING = "running"
+    COMPLETE = "complete"  # the listing ended, and said why
+    INCOMPLETE = "incomplete"  # stopped early by a signal
+    FAILED = "failed"  # trying again cannot help
+    UNAVAILABLE = "unavailable"  # a later run may work
+    SUPERSEDED = "superseded"  # someone else has the stream now
+
+
+@dataclass
+class Report:
+    """Fulfils `sources.Watch`. `changed` is called after every page and every wait, for whoever shows progress."""
+
+    stream: StreamId
+    changed: Callable[["Report"], None] = lambda report: None
+    outcome: Outcome = Outcome.RUNNING
+    reason: str = ""
+    pages: int = 0
+    events: int = 0
+    unchanged: int = 0
+    skipped: int = 0
+    dead_letters: int = 0
+    requests: int = 0
+    retries: int = 0
+    waited: float = 0.0  # seconds
+    cursor_from: str | None = None
+    cursor_to: str | None = None
+    started: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+
+    def requested(self, seconds: float) -> None:
+        self.requests += 1
+        metrics.request_seconds.labels(*self.stream).observe(seconds)
+        metrics.waiting_until.labels(*self.stream).set(0)
+
+    def retrying(self, attempt: int, delay: float, reason: str) -> None:
+        self.retries += 1
+        self.waited += delay
+        metrics.retries.labels(*self.stream).inc()
+        metrics.waiting.labels(*self.stream).inc(delay)
+        metrics.waiting_until.labels(*self.stream).set(time.time() + delay)
+        if delay >= WAIT_WORTH_A_LINE:
+            log.warning("waiting", stream=str(self.stream), seconds=round(delay, 1), attempt=attempt, reason=reason)
+        self.changed(self)
+
+    def restarted(self, reason: str) -> None:
+        metrics.restarts.labels(*self.stream).inc()
+        log.warning("listing restarted: the saved page token was refused", stream=str(self.stream), reason=reason)
+
+    def saved(self, *, events: int, unchanged: int, skipped: int, dead_letters: int) -> None:
+        """The cursor of a page was saved."""
+        self.pages += 1
+        self.events += events
+        self.unchanged += unchanged
+        self.skipped += skipped
+        self.dead_letters += dead_letters
+        metrics.pages.labels(*self.stream).inc()
+        for outcome, count in {
+            "published": events, "unchanged": unchanged, "skipped": skipped, "dead_lettered": dead_letters,
+        }.items():  # fmt: skip
+            if count:
+                metrics.records.labels(*self.stream, outcome).inc(count)
+        metrics.cursor_saved.labels(*self.stream).set_to_current_time()
+        self.changed(self)
+
+    def end(self, outcome: Outcome, reason: str) -> None:
+        self.outcome, self.reason = outcome, reason
+        self.ended = time.monotonic()
+        metrics.polls.labels(*self.stream, outcome.value).inc()
+        metrics.poll_seconds.labels(*self.stream).observe(self.seconds)
+        level = log.info if outcome in (Outcome.COMPLETE, Outcome.INCOMPLETE) else log.error
+        level(
+            "stream finished",
+            stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
+            unchanged=self.unchanged, dead_letters=self.dead_letters, retries=self.retries, seconds=round(self.seconds, 3),
+        )  # fmt: skip
+        self.changed(self)
+
+    @property
+    def seconds(self) -> float:
+        return (self.ended or time.monotonic()) - self.started
+
+
+def exit_code(reports: Iterable[Report]) -> int:
+    """0: all complete; 1: something failed or is incomplete; 3: nothing but temporary failures stood in the way."""
+    outcomes = {report.outcome for report in reports}
+    if outcomes <= {Outcome.COMPLETE}:
+        return 0
+    return 3 if outcomes <= {Outcome.COMPLETE, Outcome.UNAVAILABLE} else 1

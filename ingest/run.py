@@ -1,0 +1,117 @@
+"""Runs the streams of a source: each under its own lease, once or again and again.
+
+claim the lease and the cursor → poll → release. The lease is given back only when no page is in flight: the next holder
+takes a lease that was not given back as a sign that the last page may be in the log already.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from checkpoints import Checkpoints, Claim, Leases, StreamId
+from checkpoints.keeping import LEASE_TTL, keep
+from ingest import deadletter
+from ingest.errors import Permanent, Superseded, Transient
+from ingest.eventlog import Publisher
+from ingest.poller import Poller, Target
+from ingest.report import Outcome, Report
+from ingest.retry import backoff
+from ingest.sources import Source
+from ingest.sources.cursor import describe
+
+log = structlog.get_logger()
+
+CLAIM_EVERY = 0.5  # seconds between tries while someone else holds the lease
+FAILED_BASE, FAILED_CAP = 1.0, 300.0  # seconds until a stream that failed is tried again, when it has no shorter `every`
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One stream, ready to run. `every`: seconds from the end of one run to the start of the next."""
+
+    target: Target
+    source: Source
+    every: float
+
+    @property
+    def topics(self) -> tuple[str, str]:
+        return self.target.topic, deadletter.topic_for(self.target.topic, deadletter.SOURCE)
+
+
+@dataclass(frozen=True)
+class Runner:
+    publisher: Publisher
+    checkpoints: Checkpoints
+    leases: Leases
+    holder: str
+    changed: Callable[[Report], None] = lambda report: None
+
+    async def once(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
+        """Every stream once, side by side; a held lease is waited for, up to its time-to-live."""
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(self._run(stream, stop, patience=LEASE_TTL)) for stream in streams]
+        return [task.result() for task in running]
+
+    async def forever(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
+        """Until `stop`; returns the last report of each stream."""
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(self._again_and_again(stream, stop)) for stream in streams]
+        return [task.result() for task in running]
+
+    async def _again_and_again(self, stream: Stream, stop: asyncio.Event) -> Report:
+        failures = 0
+        while True:
+            report = await self._run(stream, stop, patience=0.0)
+            failures = 0 if report.outcome in (Outcome.COMPLETE, Outcome.SUPERSEDED) else failures + 1
+            pause = stream.every if not failures else max(stream.every, backoff(failures, FAILED_BASE, FAILED_CAP))
+            if await _stopped(stop, pause):
+                return report
+
+    async def _run(self, stream: Stream, stop: asyncio.Event, *, patience: float) -> Report:
+        report = Report(stream.target.stream, self.changed)
+        try:
+            await self._claimed_run(stream, report, stop, patience)
+        except Transient as exc:
+            report.end(Outcome.UNAVAILABLE, str(exc))
+        except Permanent as exc:
+            report.end(Outcome.FAILED, str(exc))
+        except Superseded as exc:
+            report.end(Outcome.SUPERSEDED, str(exc))
+        return report
+
+    async def _claimed_run(self, stream: Stream, report: Report, stop: asyncio.Event, patience: float) -> None:
+        asked_at, claim = await self._claim(stream.target.stream, stop, patience)
+        if claim is None:
+            holder = await self.leases.holder(f"stream:{stream.target.stream}")
+            report.end(Outcome.UNAVAILABLE, f"another poller holds the stream: {holder or 'it has just ended'}")
+            return
+        report.cursor_from = report.cursor_to = describe(claim.cursor)
+        poller = Poller(stream.target, claim, stream.source, self.publisher, self.checkpoints, report)
+        async with keep(self.leases, claim.lease, asked_at=asked_at):
+            try:
+                await poller.run(stop)
+            finally:
+                if not poller.in_flight:
+                    await self.leases.release(claim.lease)
+
+    async def _claim(self, stream: StreamId, stop: asyncio.Event, patience: float) -> tuple[float, Claim | None]:
+        """The claim, and `time.monotonic()` from before it was asked for."""
+        deadline = time.monotonic() + patience
+        while True:
+            asked_at = time.monotonic()
+            claim = await self.checkpoints.claim(stream, self.holder, LEASE_TTL)
+            if claim is not None or asked_at >= deadline or await _stopped(stop, CLAIM_EVERY):
+                return asked_at, claim
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait; true as soon as `stop` is set."""
+    try:
+        await asyncio.wait_for(stop.wait(), seconds)
+    except TimeoutError:
+        return stop.is_set()
+    return True
+

@@ -1,0 +1,64 @@
+"""What is polled. Port only; `http.py` is the adapter.
+
+A source gives the pages of one stream after a cursor. It computes the cursor that stands for each page, but never saves
+it: only the poller may, and only when every event of the page is acknowledged by the log.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ingest.errors import BadRecord
+
+
+class SourceRecord(msgspec.Struct, frozen=True, gc=False):
+    """One record as the API sent it, and what was read out of it."""
+
+    id: str
+    version: str | None
+    key: str
+    occurred_at: str | None  # RFC 3339
+    position: int | None  # in the stream's order: microseconds since 1970, or the integer itself
+    value: bytes
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A record that cannot become an event, with its bytes as they came."""
+
+    value: bytes
+    error: BadRecord
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page of a listing. `cursor` stands for everything up to and including it."""
+
+    records: Sequence[SourceRecord]
+    refused: Sequence[Refused]
+    cursor: bytes  # JSON
+    remember_from: int | None  # ids at or after this position are worth remembering; None: all ids are
+    remember_all: bool
+    stop: str | None  # why the listing ended with this page; None: there is more
+    skipped: int = 0  # records that the configuration leaves out
+
+
+class Watch(Protocol):
+    """What a source tells while it works, for the report, the metrics and the person who waits."""
+
+    def requested(self, seconds: float) -> None:
+        """An answer came; the request took `seconds`."""
+
+    def retrying(self, attempt: int, delay: float, reason: str) -> None:
+        """Try `attempt` failed for `reason`; the next follows in `delay` seconds."""
+
+    def restarted(self, reason: str) -> None:
+        """The listing began again at the start of its window."""
+
+
+class Source(Protocol):
+    def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
+        """The pages after `cursor` (None: from the beginning), until one says why the listing stopped.
+
+        Raises SourceUnavailable when the API stays away longer than the configured patience, SourceRefused when it refuses
+        us, SourceChanged when its answers no longer have the shape we know. What was yielded before stays good.
+        """

@@ -1,0 +1,84 @@
+"""The saved cursor: one JSON object per stream, readable by people, written by nobody but the poller.
+
+    {v, fingerprint, high_water, listing, updated_at}
+    listing, while one is under way: {started, window: [since, null], page: {token…, n, rows}, reached, order_seen, disorder}
+
+The window is frozen for a listing. `fingerprint` covers what shapes the listing: when it changed, the page token means
+nothing any more, so the listing restarts; the high-water mark stays.
+"""
+
+import hashlib
+
+import msgspec
+
+from ingest.config.model import Source, Stream
+from ingest.errors import ConfigError
+from ingest.sources.pagination import Token
+
+VERSION = 1
+
+
+class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A listing under way. `window`: the lower bound as it was sent, and the upper one (none yet)."""
+
+    started: str  # RFC 3339
+    window: tuple[str | None, str | None]
+    page: Token  # of the next request
+    n: int = 0  # pages so far
+    empty: int = 0  # of them, empty ones in a row up to here
+    reached: str | int | None = None
+    order_seen: str | int | None = None
+    disorder: bool = False
+    restarted: bool = False  # the token was refused once already
+    read_any: bool = False  # a non-empty page came
+
+
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+    fingerprint: str
+    updated_at: str
+    v: int = VERSION
+    high_water: str | int | None = None
+    listing: Listing | None = None
+
+    def encode(self) -> bytes:
+        return msgspec.json.encode(self)
+
+
+def decode(saved: bytes) -> Cursor:
+    """Raises ConfigError for what is no cursor of ours."""
+    try:
+        cursor = msgspec.json.decode(saved, type=Cursor)
+    except msgspec.DecodeError as exc:
+        raise ConfigError(f"the saved cursor cannot be read ({exc}): `ingest checkpoints reset` starts over") from exc
+    if cursor.v > VERSION:
+        raise ConfigError(f"the saved cursor has version {cursor.v}, this program knows {VERSION}: upgrade it")
+    return cursor
+
+
+def fingerprint(source: Source, stream: Stream) -> str:
+    """16 hex digits over base_url, path, params, header names, records, paginate and incremental."""
+    shape = {
+        "base_url": source.base_url,
+        "path": stream.path,
+        "params": {**source.params, **stream.params},
+        "headers": sorted({*source.headers, *stream.headers}),
+        "records": str(stream.records),
+        "paginate": _shape(stream.paginate),
+        "incremental": None if stream.incremental is None else _shape(stream.incremental),
+    }
+    return hashlib.blake2b(msgspec.json.encode(shape, order="sorted"), digest_size=8).hexdigest()
+
+
+def _shape(part: object) -> str:
+    return repr(part)
+
+
+def describe(saved: bytes | None) -> str | None:
+    """A cursor in a few words: the high-water mark, and how far a listing under way has come."""
+    if saved is None:
+        return None
+    cursor = decode(saved)
+    mark = "" if cursor.high_water is None else str(cursor.high_water)
+    if cursor.listing is None:
+        return mark or "end of the listing"
+    return f"{mark} after page {cursor.listing.n}".strip()

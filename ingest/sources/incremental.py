@@ -1,0 +1,110 @@
+"""Where a run starts and how far the cursor may move. Pure: positions in, positions out.
+
+The lower bound is inclusive and frozen for a listing. The high-water mark moves per page only while ascending order is
+verified, otherwise when the listing is complete; it never passes now − lag.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ingest.config.model import Incremental
+from ingest.errors import SourceChanged
+from ingest.sources import SourceRecord, times
+
+
+class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where a stream stands. Positions are microseconds since 1970, or the integers themselves."""
+
+    high_water: int | None = None  # everything up to here was published, as far as the API served it
+    reached: int | None = None  # the highest position of the listing under way, at most now − lag
+    last: int | None = None  # the position of the last row, to verify the order
+    disorder: bool = False  # a row came before its turn: the mark moves at the end only
+
+
+class Bounds:
+    """The rules of one stream. `micros`: positions are instants."""
+
+    def __init__(self, config: Incremental) -> None:
+        self._config = config
+        self.micros = config.type != "integer"
+        scale = times.MICROS if self.micros else 1
+        self._lookback = int(config.lookback * scale)
+        self._lag = int(config.lag * times.MICROS)
+        self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else int
+        self._step = times.precision(config.format) if self.micros else 1
+
+    def since(self, high_water: int | None) -> str | None:
+        """What the lower bound's parameter says, None: the parameter is left out."""
+        config = self._config.since
+        if config is None:
+            return None
+        if high_water is None:
+            return None if config.first in (None, "unfiltered") else str(config.first)
+        bound = high_water - self._lookback
+        if config.first not in (None, "unfiltered") and (first := self._parse(str(config.first))) > bound:
+            return str(config.first)
+        return times.render(bound, self._config.format, self._config.timezone) if self.micros else str(bound)
+
+    def start(self, progress: Progress) -> Progress:
+        """A new listing begins."""
+        return Progress(high_water=progress.high_water)
+
+    def advance(self, progress: Progress, records: Sequence[SourceRecord], now: int) -> Progress:
+        """A page was received at `now` (microseconds since 1970)."""
+        ceiling = now - self._lag if self.micros else None
+        ascending = self._config.order == "asc"
+        reached, last, disorder = progress.reached, progress.last, progress.disorder
+        for record in records:
+            position = record.position
+            if position is None:
+                continue
+            if ceiling is not None and position > ceiling:
+                if self._config.on_future == "fail" and position > now:
+                    raise SourceChanged(
+                        f"record {record.id}: {self._config.field} is {times.rfc3339(position)}, in the future"
+                    )
+                continue  # published, but the cursor stays behind it; no violation of the order
+            if ascending:
+                disorder = disorder or (last is not None and position < last)
+                last = position
+            if reached is None or position > reached:
+                reached = position
+        high_water = progress.high_water
+        if ascending and not disorder:
+            high_water = _highest(high_water, reached)
+        return Progress(high_water, reached, last, disorder)
+
+    def finish(self, progress: Progress) -> Progress:
+        """The listing is complete."""
+        return Progress(high_water=_highest(progress.high_water, progress.reached))
+
+    def remember_from(self, progress: Progress) -> int | None:
+        """The lower bound that the next run will really send, as far as it can be known now; it can only grow."""
+        mark = _highest(progress.high_water, progress.reached)
+        if mark is None:
+            return None
+        bound = mark - self._lookback
+        return bound - bound % self._step
+
+    def ends_feed(self, progress: Progress, records: Sequence[SourceRecord]) -> bool:
+        """A feed without a lower bound of its own ends with a page that lies wholly below what is known."""
+        if self._config.type != "feed" or self._config.since is not None or progress.high_water is None:
+            return False
+        bound = progress.high_water - self._lookback
+        positions = [r.position for r in records if r.position is not None]
+        return bool(positions) and max(positions) < bound
+
+    def show(self, position: int | None) -> str | int | None:
+        """A position for people and for the saved cursor."""
+        return times.rfc3339(position) if position is not None and self.micros else position
+
+    def parse(self, shown: str | int | None) -> int | None:
+        """The reverse of `show`. Raises ValueError."""
+        if shown is None:
+            return None
+        return times.parse_rfc3339(str(shown), None) if self.micros else int(shown)
+
+
+def _highest(a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else max(a, b)

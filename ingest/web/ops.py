@@ -1,0 +1,95 @@
+"""/metrics, /healthz and /readyz of a process that runs for long.
+
+Healthy: the event loop answers. Ready: what the process needs answered when it was last asked.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import structlog
+import uvicorn
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from ingest.errors import ConfigError
+
+log = structlog.get_logger()
+
+DEFAULT_ADDRESS = ("127.0.0.1", 9090)
+SHUTDOWN = 2  # seconds for requests under way
+
+
+@dataclass
+class Readiness:
+    """Starts not ready; `blocked` names what is away, in words."""
+
+    started: bool = False
+    blocked: dict[str, str] = field(default_factory=dict)
+
+    def set(self, part: str, problem: str | None) -> None:
+        if problem is None:
+            self.blocked.pop(part, None)
+        else:
+            self.blocked[part] = problem
+
+    @property
+    def ready(self) -> bool:
+        return self.started and not self.blocked
+
+
+class _Server(uvicorn.Server):
+    """Signals are the program's, not the server's."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def application(readiness: Readiness) -> Starlette:
+    async def metrics(_: Request) -> Response:
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(_: Request) -> Response:
+        if readiness.ready:
+            return PlainTextResponse("ready\n")
+        waits = sorted(readiness.blocked) or ["starting"]
+        return PlainTextResponse(f"not ready: {', '.join(waits)}\n", status_code=503)
+
+    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+
+
+@asynccontextmanager
+async def serve(address: tuple[str, int] | None, readiness: Readiness) -> AsyncIterator[None]:
+    """Listen while the body runs. None: on 127.0.0.1:9090, or a free port where that is taken. Raises ConfigError."""
+    listener = _listen(address)
+    host, port = listener.getsockname()[:2]
+    log.info("metrics and health", url=f"http://{host}:{port}/metrics")
+    config = uvicorn.Config(
+        application(readiness), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=SHUTDOWN
+    )
+    server = _Server(config)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    try:
+        yield
+    finally:
+        server.should_exit = True
+        await serving
+        listener.close()
+
+
+def _listen(address: tuple[str, int] | None) -> socket.socket:
+    try:
+        return socket.create_server(address or DEFAULT_ADDRESS)
+    except OSError as exc:
+        if address is None:
+            return socket.create_server((DEFAULT_ADDRESS[0], 0))
+        raise ConfigError(f"cannot listen on {address[0]}:{address[1]}: {exc}; see `ops.listen` and `--ops`") from exc

@@ -1,0 +1,93 @@
+"""What tests get by naming it: real servers, started once a session when first asked for, and clean places on them.
+
+A server that cannot be had fails the tests that need it; nothing is skipped.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from migrations.runner import migrate
+from tests.harness import kafka as kafka_server
+from tests.harness import postgres as postgres_server
+from tests.harness.kafka import Kafka
+from tests.harness.names import unique
+from tests.harness.postgres import Postgres
+
+LEAK_GRACE = 1.0  # seconds that a task may take to end after its test
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    """The server that all tests share. To kill or restart one, `harness.postgres.start` makes one of your own."""
+    server = postgres_server.start(tmp_path_factory.mktemp("postgres"))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest_asyncio.fixture(scope="session")
+async def migrated_template(postgres: Postgres) -> str:
+    """The name of a database with all migrations applied, to copy from: 40 ms, where migrating takes longer."""
+    name = unique("migrated")
+    url = await postgres.create_database(name)
+    await migrate(url)
+    return name
+
+
+@pytest_asyncio.fixture
+async def postgres_url(postgres: Postgres, migrated_template: str) -> AsyncIterator[str]:
+    """The address of a database of the test's own, migrated and empty."""
+    name = unique("test")
+    yield await postgres.create_database(name, template=migrated_template)
+    await postgres.drop_database(name)
+
+
+@pytest_asyncio.fixture
+async def bare_postgres_url(postgres: Postgres) -> AsyncIterator[str]:
+    """As `postgres_url`, without migrations."""
+    name = unique("bare")
+    yield await postgres.create_database(name)
+    await postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    """The one broker that all tests share: name topics and groups by `unique`. To kill one, as with `postgres`."""
+    server = kafka_server.start(tmp_path_factory.mktemp("kafka"))
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture(scope="session")
+def kafka_url(kafka: Kafka) -> str:
+    """`kafka://host:port`."""
+    return kafka.url
+
+
+@pytest.fixture
+def sqlite_path(tmp_path: Path) -> Path:
+    """Where the test's own SQLite file goes; nothing is there yet."""
+    return tmp_path / "ingest.db"
+
+
+@pytest_asyncio.fixture(autouse=True)
+async def no_task_is_left_running() -> AsyncIterator[None]:
+    """Fails a test after which tasks still run that it or its fixtures started."""
+    before = asyncio.all_tasks()
+    yield
+    left = asyncio.all_tasks() - before - {asyncio.current_task()}
+    if not left:
+        return
+    _, running = await asyncio.wait(left, timeout=LEAK_GRACE)
+    for task in running:
+        task.cancel()
+    if running:
+        await asyncio.wait(running, timeout=LEAK_GRACE)
+        pytest.fail("tasks left running: " + ", ".join(sorted(repr(task.get_coro()) for task in running)))

@@ -1,0 +1,47 @@
+"""The state store on every backend, opened by its address, for the contract tests of leases and checkpoints."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple, TypeVar
+
+from checkpoints import Checkpoints, Leases
+from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
+from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
+from ingest.postgres import open_postgres
+from ingest.sqlite import open_database, path_of
+from migrations.runner import migrate
+
+T = TypeVar("T")
+
+LONG = 600.0  # seconds: a lease that does not end during a test
+SHORT = 0.05  # seconds: a lease that a test waits for
+PATIENCE = 30.0  # seconds that `eventually` waits
+POLL = 0.01  # seconds
+
+
+class State(NamedTuple):
+    url: str
+    leases: Leases
+    checkpoints: Checkpoints
+
+
+@asynccontextmanager
+async def open_state(url: str) -> AsyncIterator[State]:
+    if url.startswith("sqlite"):
+        await migrate(url)
+        async with open_database(path_of(url)) as database:
+            yield State(url, SqliteLeases(database), SqliteCheckpoints(database))
+    else:
+        async with open_postgres(url) as postgres:
+            yield State(url, PostgresLeases(postgres), PostgresCheckpoints(postgres))
+
+
+async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:
+    """The first answer of `ask` that is not None."""
+    deadline = time.monotonic() + PATIENCE
+    while (answer := await ask()) is None:
+        assert time.monotonic() < deadline, "it did not come to pass"
+        await asyncio.sleep(POLL)
+    return answer

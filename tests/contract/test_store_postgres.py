@@ -1,0 +1,176 @@
+"""What only Postgres can do to a write: other sessions between its statements, limits of its types, a lost connection."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import asyncpg
+import pytest
+import pytest_asyncio
+
+from consumers.store import Written
+from consumers.store.postgres import PostgresStore
+from ingest.errors import BadRecord, ConfigError, StoreUnavailable, Superseded
+from ingest.event import Event
+from ingest.postgres import open_postgres
+from tests.contract.test_store import CONSUMER, EVERYTHING, TOPIC, event, payloads, span
+
+if TYPE_CHECKING:
+    Session = asyncpg.Connection[asyncpg.Record]
+
+PATIENCE = 20.0  # seconds
+INSERT = """
+    INSERT INTO ingest.events (event_id, source, stream, key, type, topic, partition, "offset", payload)
+    VALUES ($1, '', '', '', '', '', 0, 0, '"theirs"')
+"""
+WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+@pytest_asyncio.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    async with open_postgres(postgres_url) as postgres:
+        yield PostgresStore(postgres)
+
+
+@pytest_asyncio.fixture
+async def other(postgres_url: str) -> AsyncIterator["Session"]:
+    """A session of someone else."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+@pytest_asyncio.fixture
+async def watcher(postgres_url: str) -> AsyncIterator["Session"]:
+    """A session that sees who waits."""
+    connection = await asyncpg.connect(postgres_url)
+    yield connection
+    await connection.close()
+
+
+async def who_waits(watcher: "Session") -> int:
+    """The process of the session that waits for a lock, as soon as there is one."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        if (pid := await watcher.fetchval(WAITING)) is not None:
+            return int(pid)
+        await asyncio.sleep(0.01)
+    raise AssertionError("nobody waits for a lock")
+
+
+@pytest.mark.parametrize("looks_up_first", [False, True])
+async def test_rows_that_another_writer_commits_meanwhile_are_left_alone(
+    store: PostgresStore,
+    other: "Session",
+    watcher: "Session",
+    looks_up_first: bool,
+) -> None:
+    if looks_up_first:  # as it does after a duplicate
+        for _ in range(2):
+            await store.write(CONSUMER, [event("0")], [])
+    theirs = other.transaction()
+    await theirs.start()
+    await other.execute(INSERT, "b")
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(store.write(CONSUMER, [event(id, b'"ours"') for id in "abc"], [span(0, 3)]))
+        await who_waits(watcher)
+        await theirs.commit()
+    assert writing.result() == Written(2, 1)
+    stored = await payloads(store)
+    assert {id: stored[id] for id in "abc"} == {"a": b'"ours"', "b": b'"theirs"', "c": b'"ours"'}
+    assert await store.offsets(CONSUMER, TOPIC) == {0: 3}
+
+
+async def test_rows_that_another_writer_gives_up_are_inserted(
+    store: PostgresStore,
+    other: "Session",
+    watcher: "Session",
+) -> None:
+    theirs = other.transaction()
+    await theirs.start()
+    await other.execute(INSERT, "b")
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(store.write(CONSUMER, [event(id, b'"ours"') for id in "abc"], [span(0, 3)]))
+        await who_waits(watcher)
+        await theirs.rollback()
+    assert writing.result() == Written(3, 0)
+    assert (await payloads(store))["b"] == b'"ours"'
+
+
+async def test_a_consumer_that_lost_its_partition_waits_for_the_owner_and_stores_nothing(
+    store: PostgresStore,
+    other: "Session",
+    watcher: "Session",
+) -> None:
+    await store.write(CONSUMER, [], [span(0, 5)])
+    owner = other.transaction()
+    await owner.start()
+    await other.execute("UPDATE ingest.offsets SET next_offset = 6 WHERE partition = 0")
+
+    async def zombie() -> None:
+        with pytest.raises(Superseded, match="is 6"):
+            await store.write(CONSUMER, [event()], [span(5, 8)])
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(zombie())
+        await who_waits(watcher)
+        await owner.commit()
+    assert await store.count(EVERYTHING) == 0
+    assert await store.offsets(CONSUMER, TOPIC) == {0: 6}
+
+
+async def test_a_connection_that_is_cut_leaves_nothing_and_the_next_write_succeeds(
+    store: PostgresStore,
+    other: "Session",
+    watcher: "Session",
+) -> None:
+    theirs = other.transaction()
+    await theirs.start()
+    await other.execute(INSERT, "b")
+    batch = [event(id, b'"ours"') for id in "abc"]
+
+    async def cut() -> None:
+        with pytest.raises(StoreUnavailable):
+            await store.write(CONSUMER, batch, [span(0, 3)])
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(cut())
+        await watcher.execute("SELECT pg_terminate_backend($1)", await who_waits(watcher))
+    await theirs.rollback()
+    assert await store.count(EVERYTHING) == 0
+    assert await store.offsets(CONSUMER, TOPIC) == {}
+    assert await store.write(CONSUMER, batch, [span(0, 3)]) == Written(3, 0)
+
+
+@pytest.mark.parametrize(
+    ("bad", "code"),
+    [
+        (event(secrets.token_hex(4000)), "54000"),
+        (event("deep", b"[" * 20_000 + b"]" * 20_000), "54001"),
+        (event("nul\0"), "22021"),
+        (event("key", key="\0"), "22021"),
+        (event("no json", b"hello"), "22P02"),
+    ],
+    ids=["an id too long for the index", "JSON too deep", "NUL in an id", "NUL in a key", "no JSON"],
+)
+@pytest.mark.parametrize("looks_up_first", [False, True])
+async def test_a_value_beyond_what_postgres_holds_is_a_bad_record_with_its_sqlstate(
+    store: PostgresStore, bad: Event, code: str, looks_up_first: bool
+) -> None:
+    if looks_up_first:
+        for _ in range(2):
+            await store.write(CONSUMER, [event("0")], [])
+    before = await store.count(EVERYTHING)
+    with pytest.raises(BadRecord) as caught:
+        await store.write(CONSUMER, [event("good1"), bad, event("good2")], [span(0, 3)])
+    assert (caught.value.stage, caught.value.code) == ("write", code)
+    assert await store.count(EVERYTHING) == before
+    assert await store.offsets(CONSUMER, TOPIC) == {}
+
+
+async def test_a_database_that_is_read_only_is_a_matter_for_a_person(postgres_url: str) -> None:
+    async with open_postgres(f"{postgres_url}?default_transaction_read_only=on") as postgres:
+        with pytest.raises(ConfigError, match="25006"):
+            await PostgresStore(postgres).write(CONSUMER, [event()], [])

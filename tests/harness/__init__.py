@@ -1,0 +1,1 @@
+"""The real parts that tests talk to: PostgreSQL, Apache Kafka, Datasette, and an HTTP API that misbehaves on order."""

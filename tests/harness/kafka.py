@@ -1,0 +1,158 @@
+"""Apache Kafka for tests: an address in INGEST_TEST_KAFKA, else a container, else local Java processes (KRaft).
+
+Every broker is also a controller; topics are never made by accident (auto.create.topics.enable=false). A broker can be
+killed, paused and restarted on the same port with its data.
+"""
+
+import asyncio
+import os
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
+
+from tests.harness.brokers import START_TIMEOUT, Broker, ContainerBroker, LocalBroker
+from tests.harness.processes import docker_answers, free_ports, wait_until
+
+ADDRESS = "INGEST_TEST_KAFKA"
+PROBE_TIMEOUT_MS = 5_000
+
+
+class Kafka:
+    """Made by `start`. Brokers are numbered from 1, as their node ids."""
+
+    def __init__(self, bootstrap: str, brokers: Sequence[Broker]) -> None:
+        self.bootstrap = bootstrap
+        self._brokers = brokers
+
+    @property
+    def url(self) -> str:
+        return f"kafka://{self.bootstrap}"
+
+    def kill(self, n: int = 1) -> None:
+        """SIGKILL."""
+        self._broker(n).kill()
+
+    def pause(self, n: int = 1) -> None:
+        """SIGSTOP: its connections stay open and nothing answers."""
+        self._broker(n).pause()
+
+    def resume(self, n: int = 1) -> None:
+        self._broker(n).resume()
+
+    def restart(self, n: int = 1) -> None:
+        """Also after `kill`. Returns when the whole cluster answers again."""
+        self._broker(n).stop()
+        self._broker(n).start()
+        self.wait()
+
+    def stop(self) -> None:
+        """All at once, politely: a broker that stops hands its partitions over."""
+        for broker in self._brokers:
+            broker.ask_to_stop()
+        for broker in self._brokers:
+            broker.stop()
+
+    def close(self) -> None:
+        """Kill all and delete their data."""
+        for broker in self._brokers:
+            broker.discard()
+
+    def wait(self) -> None:
+        """Until every broker that runs is known to the cluster."""
+        running = [broker for broker in self._brokers if broker.running()]
+        for broker in running:
+            broker.wait_for_port()
+        wait_until(
+            lambda: _known_brokers(self.bootstrap) >= len(running),
+            timeout=START_TIMEOUT,
+            what=lambda: "\n".join([f"Kafka at {self.bootstrap} does not answer", *(b.last_words() for b in running)]),
+        )
+
+    def _broker(self, n: int) -> Broker:
+        if not self._brokers:
+            raise RuntimeError(f"the brokers of {ADDRESS} are not ours to stop; unset it to run this test")
+        return self._brokers[n - 1]
+
+
+def start(directory: Path, *, brokers: int = 1, properties: Mapping[str, str] | None = None) -> Kafka:
+    """A cluster that answers; `properties` are settings of server.properties. Logs and data go to `directory`.
+
+    A cluster given by its address is used as it is. More than one broker are always local processes.
+    """
+    if address := os.environ.get(ADDRESS):
+        return Kafka(address.removeprefix("kafka://"), [])
+    directory.mkdir(parents=True, exist_ok=True)
+    settings = {**_defaults(brokers), **(properties or {})}
+    nodes: list[Broker]
+    ports = free_ports(brokers)
+    if brokers == 1 and docker_answers():
+        nodes = [ContainerBroker(ports[0], settings)]
+    else:
+        nodes = list(_local_nodes(directory, ports, settings))
+    kafka = Kafka(",".join(f"127.0.0.1:{port}" for port in ports), nodes)
+    try:
+        for node in nodes:
+            node.start()
+        kafka.wait()
+    except BaseException:
+        kafka.close()
+        raise
+    return kafka
+
+
+def _defaults(brokers: int) -> dict[str, str]:
+    replicas, in_sync = str(min(brokers, 3)), str(max(1, min(brokers, 3) - 1))
+    return {
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "offsets.topic.num.partitions": "4",
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "transaction.state.log.num.partitions": "4",
+        "group.initial.rebalance.delay.ms": "0",
+        "log.cleaner.dedupe.buffer.size": "4194304",  # 128 MB by default, a quarter of this heap
+    }
+
+
+def _local_nodes(directory: Path, ports: Sequence[int], settings: Mapping[str, str]) -> list[LocalBroker]:
+    controllers = free_ports(len(ports))
+    voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
+    cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+    nodes = []
+    for n, (port, controller) in enumerate(zip(ports, controllers, strict=True), 1):
+        own = {
+            "process.roles": "broker,controller",
+            "node.id": str(n),
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
+            "log.dirs": str(directory / f"broker-{n}"),
+        }
+        nodes.append(LocalBroker(directory / f"broker-{n}.properties", port, {**settings, **own}))
+    with ThreadPoolExecutor(len(nodes)) as pool:
+        list(pool.map(lambda node: node.format(cluster), nodes))
+    return nodes
+
+
+def _known_brokers(bootstrap: str) -> int:
+    """How many brokers the cluster says it has; 0 while it cannot say. On a thread: the caller may be in a loop."""
+
+    async def ask() -> int:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PROBE_TIMEOUT_MS)
+        try:
+            await admin.start()
+            return len((await admin.describe_cluster())["brokers"])
+        except (KafkaError, OSError, TimeoutError):
+            return 0
+        finally:
+            await admin.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, ask()).result()
