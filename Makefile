@@ -9,8 +9,8 @@ INSTALLED := .venv/.installed
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(INSTALLED) ## see the product work: a real API, a kill in the middle, nothing lost; needs no server
-	$(RUN) examples/demo.py
+demo: $(INSTALLED) ## a real API, polled and consumed into rows that you can see; needs no server
+	$(RUN) -m examples.demo
 
 test: $(INSTALLED) ## run every test, on a real PostgreSQL and a real Kafka that it starts itself
 	$(RUN) -m tests.harness.prepare

@@ -130,6 +130,7 @@ class Consumer:
                 return await self._subscription.rewind()
             except StoreUnavailable as exc:
                 await self._wait(attempt, exc)
+        return None
 
     async def _reached(self, ends: Mapping[int, int], *, ask: bool = True) -> bool:
         """`ask`: other members of the group may have done the rest, the store knows."""

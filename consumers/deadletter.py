@@ -47,7 +47,8 @@ async def bury(publisher: Publisher, topic: str, consumer: str, group: str, bad:
     if published.oversized:
         record = bad[published.oversized[0]].record
         raise ConfigError(
-            f"{target} cannot hold the dead letter of {topic}[{record.partition}]@{record.offset}: raise its max.message.bytes"
+            f"{target} cannot hold the dead letter of {topic}[{record.partition}]@{record.offset}:"
+            " raise its max.message.bytes"
         )
     for _, error in bad:
         metrics.dead_letters.labels(topic, error.stage, error.code).inc()

@@ -1,7 +1,7 @@
 """The wire form of a dead letter: the original bytes, key and headers, and beside them where it came from and why.
 
-    {topic}.dlq.{consumer}    records that a consumer could not handle
-    {topic}.dlq.source        records that a poller could not publish
+{topic}.dlq.{consumer}    records that a consumer could not handle
+{topic}.dlq.source        records that a poller could not publish
 """
 
 import time

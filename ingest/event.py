@@ -115,7 +115,9 @@ def decode(record: Record) -> Event:
             published_ms=record.timestamp,
         )
     except KeyError as exc:
-        raise BadRecord(f"no header {exc.args[0]}: not an event of this system", stage="decode", code="no_header") from exc
+        raise BadRecord(
+            f"no header {exc.args[0]}: not an event of this system", stage="decode", code="no_header"
+        ) from exc
     except UnicodeDecodeError as exc:
         raise BadRecord(f"key or header is not UTF-8: {exc.reason}", stage="decode", code="not_utf8") from exc
     except ValueError as exc:

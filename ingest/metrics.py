@@ -1,4 +1,4 @@
-"""Every metric, declared once. Labels come from the configuration or from small closed sets; never a key, an id, a URL."""
+"""Every metric, declared once. Labels come from the configuration or small closed sets; never a key, an id, a URL."""
 
 from prometheus_client import Counter, Gauge, Histogram, Info
 
@@ -9,7 +9,9 @@ build_info = Info("ingest_build", "The program")
 
 # ---- sources
 polls = Counter("ingest_source_polls_total", "Runs of a stream by how they ended", (*STREAM, "outcome"))
-poll_seconds = Histogram("ingest_source_poll_duration_seconds", "From claiming a stream to its end", STREAM, buckets=SECONDS)
+poll_seconds = Histogram(
+    "ingest_source_poll_duration_seconds", "From claiming a stream to its end", STREAM, buckets=SECONDS
+)
 request_seconds = Histogram("ingest_source_request_seconds", "API latency of one answered try", STREAM, buckets=SECONDS)
 pages = Counter("ingest_source_pages_total", "Pages whose cursor was saved", STREAM)
 records = Counter("ingest_source_records_total", "Records by what became of them", (*STREAM, "outcome"))
@@ -17,21 +19,38 @@ retries = Counter("ingest_source_retries_total", "Tries that failed and were fol
 waiting = Counter("ingest_source_waiting_seconds_total", "Seconds spent waiting before another try", STREAM)
 waiting_until = Gauge("ingest_source_waiting_until_timestamp_seconds", "End of the wait under way, 0: none", STREAM)
 restarts = Counter("ingest_source_restarts_total", "Listings begun again because a saved token was refused", STREAM)
+notices = Counter(
+    "ingest_source_notices_total", "Unexpected ways of an API, once a run: disorder, clock_skew …", (*STREAM, "kind")
+)
 cursor_saved = Gauge("ingest_source_cursor_saved_timestamp_seconds", "When a cursor was saved last", STREAM)
 
 # ---- the log
 produced = Counter("ingest_producer_records_total", "Messages by what became of them", ("topic", "outcome"))
 produced_bytes = Counter("ingest_producer_bytes_total", "Bytes acknowledged", ("topic",))
-ack_seconds = Histogram("ingest_producer_ack_duration_seconds", "From publishing a page to its last acknowledgement", ("topic",), buckets=SECONDS)
+ack_seconds = Histogram(
+    "ingest_producer_ack_duration_seconds",
+    "From publishing a page to its last acknowledgement",
+    ("topic",),
+    buckets=SECONDS,
+)
 unacked = Gauge("ingest_producer_unacked_pages", "Pages published and not acknowledged yet", ("topic",))
 
 # ---- consumers
 GROUP = ("topic", "group")
 consumed = Counter("ingest_consumer_records_total", "Records by what became of them", (*GROUP, "outcome"))
-batch_records = Histogram("ingest_consumer_batch_records", "Records of a batch", GROUP, buckets=(1, 10, 100, 500, 1000, 2500, 5000, 10000))
+batch_records = Histogram(
+    "ingest_consumer_batch_records", "Records of a batch", GROUP, buckets=(1, 10, 100, 500, 1000, 2500, 5000, 10000)
+)
 write_seconds = Histogram("ingest_sink_write_duration_seconds", "Writing a batch", (*GROUP, "outcome"), buckets=SECONDS)
 paused = Gauge("ingest_consumer_paused", "1 while the store does not answer", GROUP)
 progressed = Gauge("ingest_consumer_last_progress_timestamp_seconds", "When a batch was finished last", GROUP)
-lag = Gauge("ingest_consumergroup_lag_records", "Records behind the end of the partition", ("group", "topic", "partition"))
-record_to_row = Histogram("ingest_broker_to_row_latency_seconds", "From publishing to the committed row, the oldest of a batch", GROUP, buckets=SECONDS)
+lag = Gauge(
+    "ingest_consumergroup_lag_records", "Records behind the end of the partition", ("group", "topic", "partition")
+)
+record_to_row = Histogram(
+    "ingest_broker_to_row_latency_seconds",
+    "From publishing to the committed row, the oldest of a batch",
+    GROUP,
+    buckets=SECONDS,
+)
 dead_letters = Counter("ingest_dlq_records_total", "Dead letters by where and why", ("topic", "stage", "code"))

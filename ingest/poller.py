@@ -73,6 +73,8 @@ class Poller:
         finally:
             fetching.cancel()
             await asyncio.wait([fetching])
+            if not fetching.cancelled():
+                fetching.exception()  # looked at, so that asyncio does not complain of it
             await pages.aclose()
 
     async def _handle(self, page: Page) -> None:
@@ -181,11 +183,11 @@ def _worth_remembering(record: SourceRecord, remember_from: int | None) -> bool:
 
 
 async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:
-    """The result of `work`, or None as soon as `stop` is set and it is not there yet."""
+    """The result of `work`, or None as soon as `stop` is set: also when the next page is there before it is asked for."""
     stopping = asyncio.create_task(stop.wait())
     try:
         both: set[asyncio.Future[Any]] = {work, stopping}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return work.result() if work.done() else None
+        return None if stop.is_set() else work.result()
     finally:
         stopping.cancel()

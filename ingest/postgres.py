@@ -24,8 +24,18 @@ STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock
 POOL_SIZE = 8
 
 # PostgreSQL documentation, appendix A, "Error Codes"; the longest prefix that matches decides.
-OUTAGE = ("08", "53", "57P", "57014", "40", "55P03", "XX", "58")  # connection, resources, shutdown, timeout, conflict, lock, internal, I/O
-BAD_ROW = ("22", "54", "23502", "23514", "42804")  # data exception, limit exceeded, not null, check, type
+OUTAGE = (
+    "08",
+    "53",
+    "57P",
+    "57014",
+    "40",
+    "55P03",
+    "XX",
+    "58",
+)  # connection, resources, shutdown, timeout, conflict, lock, internal, I/O
+# data exception, limit exceeded, not null, check, type
+BAD_ROW = ("22", "54", "23502", "23514", "42804")
 # everything else (42 no such table, 28 authorisation, 25006 read only, 3D no such database …) is for a person
 
 
@@ -40,7 +50,9 @@ def translated(exc: BaseException) -> IngestError | None:
             return StoreUnavailable(f"Postgres: {text}")
         hint = ": run `ingest migrate`" if state in ("42P01", "3F000", "42703") else ""
         return ConfigError(f"Postgres: {text}{hint}")
-    if isinstance(exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError, asyncio.TimeoutError)):
+    if isinstance(
+        exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+    ):
         return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc}")
     return None
 
@@ -76,9 +88,13 @@ class Postgres:
             raise meaning from exc
 
 
+async def _no_reset(_: object) -> None:
+    """Nothing outlives a transaction, so there is nothing to reset: a round trip less per use."""
+
+
 @asynccontextmanager
 async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Postgres]:
-    """Raises StoreUnavailable or ConfigError when no connection can be made; the message names host and database only."""
+    """Raises StoreUnavailable or ConfigError when no connection can be made; the message names host and database."""
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
     try:
@@ -90,6 +106,7 @@ async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Pos
             command_timeout=STATEMENT_TIMEOUT,
             statement_cache_size=0,
             server_settings={"application_name": "ingest"},
+            reset=_no_reset,
         )
     except Exception as exc:
         meaning = translated(exc)
@@ -101,5 +118,5 @@ async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Pos
     finally:
         try:
             await asyncio.wait_for(pool.close(), CONNECT_TIMEOUT)
-        except (TimeoutError, asyncio.TimeoutError):
+        except TimeoutError:
             pool.terminate()

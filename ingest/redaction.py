@@ -25,10 +25,11 @@ class Redactor:
 
     def add(self, secret: str) -> None:
         """From now on it is scrubbed; several lines, each of them too."""
+        known = len(self._forms)
         for text in {secret, secret.strip(), *secret.splitlines()}:
             if len(text) >= MIN_LENGTH:
                 self._forms.update(_forms(text))
-        if self._forms:
+        if len(self._forms) > known:
             longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
             self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 

@@ -9,6 +9,7 @@ import structlog
 
 from checkpoints import StreamId
 from ingest import metrics
+from ingest.sources import Notice
 
 log = structlog.get_logger()
 
@@ -40,6 +41,7 @@ class Report:
     requests: int = 0
     retries: int = 0
     waited: float = 0.0  # seconds
+    notices: dict[str, str] = field(default_factory=dict)  # kind → what was noticed
     cursor_from: str | None = None
     cursor_to: str | None = None
     started: float = field(default_factory=time.monotonic)
@@ -52,13 +54,23 @@ class Report:
 
     def retrying(self, attempt: int, delay: float, reason: str) -> None:
         self.retries += 1
-        self.waited += delay
         metrics.retries.labels(*self.stream).inc()
+        self.waiting(delay, reason)
+
+    def waiting(self, delay: float, reason: str) -> None:
+        self.waited += delay
         metrics.waiting.labels(*self.stream).inc(delay)
         metrics.waiting_until.labels(*self.stream).set(time.time() + delay)
         if delay >= WAIT_WORTH_A_LINE:
-            log.warning("waiting", stream=str(self.stream), seconds=round(delay, 1), attempt=attempt, reason=reason)
+            log.warning("waiting", stream=str(self.stream), seconds=round(delay, 1), reason=reason)
         self.changed(self)
+
+    def noticed(self, notice: Notice) -> None:
+        """One line for each kind and run."""
+        if notice.kind not in self.notices:
+            self.notices[notice.kind] = notice.message
+            metrics.notices.labels(*self.stream, notice.kind).inc()
+            log.warning(notice.message, stream=str(self.stream), kind=notice.kind)
 
     def restarted(self, reason: str) -> None:
         metrics.restarts.labels(*self.stream).inc()
@@ -89,7 +101,7 @@ class Report:
         level(
             "stream finished",
             stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
-            unchanged=self.unchanged, dead_letters=self.dead_letters, retries=self.retries, seconds=round(self.seconds, 3),
+            stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
         )  # fmt: skip
         self.changed(self)
 

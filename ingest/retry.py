@@ -5,12 +5,20 @@ together. What the server asks for is a floor that our own delay never undercuts
 """
 
 import random
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
 from email.utils import parsedate_to_datetime
 
 EPOCH_SECONDS_FROM = 1e9  # a smaller number is seconds from now
 EPOCH_MILLIS_FROM = 1e12
+
+_DATE = re.compile(  # the three forms of RFC 9110, 5.6.7
+    r"(?:[a-z]+,\s*)?\d{1,2}[ -][a-z]{3}[ -]\d{2,}\s+\d\d:\d\d:\d\d(?:\s*(?:[a-z]{1,5}|[+-]\d{4})\b)?"
+    r"|[a-z]{3}\s+[a-z]{3}\s+\d{1,2}\s+\d\d:\d\d:\d\d\s+\d{4,}",
+    re.IGNORECASE | re.ASCII,
+)
+_NUMBER = re.compile(r"[+-]?\d{1,300}(?:\.\d*)?", re.ASCII)
 
 
 def backoff(attempt: int, base: float, cap: float) -> float:
@@ -18,32 +26,52 @@ def backoff(attempt: int, base: float, cap: float) -> float:
     return random.uniform(0, min(cap, base * 2.0 ** min(attempt - 1, 60)))
 
 
-def asked_wait(headers: Mapping[str, str], names: Iterable[str], now: float) -> float | None:
+def asked_wait(
+    headers: Mapping[str, str], names: Iterable[str], now: float, *, succeeded: bool = False
+) -> float | None:
     """Seconds that the answer asks us to wait: the longest of the named headers, None where none says anything readable.
 
     Seconds, fractions, epoch seconds and milliseconds, HTTP dates (RFC 9110, 10.2.3) and comma-separated lists of them are
-    understood; the past is 0. `now` is the time since 1970 in seconds.
+    understood; the past is 0. `headers` has names in lower case, `now` is the time since 1970 in seconds.
+
+    APIs send their reset header with every answer. It says nothing while its Remaining header is above 0, nor, with an
+    answer that `succeeded`, where there is no such header.
     """
-    waits = [wait for name in names if (value := headers.get(name)) is not None for wait in _waits(value, now)]
+    waits = [
+        wait
+        for name in map(str.lower, names)
+        if name in headers and _counts(headers, name, succeeded)
+        for wait in _waits(headers[name], now)
+    ]
     return max(waits, default=None)
 
 
-def _waits(value: str, now: float) -> list[float]:
+def http_date(text: str) -> float | None:
+    """Seconds since 1970; None for what is no date."""
     try:
-        return [max(0.0, parsedate_to_datetime(value).astimezone(UTC).timestamp() - now)]
-    except (ValueError, TypeError, IndexError, OverflowError):
-        pass
-    waits = []
-    for part in value.split(","):
-        try:
-            number = float(part)
-        except ValueError:
-            continue
-        if number != number or number in (float("inf"), float("-inf")):
-            continue
-        if number >= EPOCH_MILLIS_FROM:
-            number = number / 1000 - now
-        elif number >= EPOCH_SECONDS_FROM:
-            number -= now
-        waits.append(max(0.0, number))
-    return waits
+        moment = parsedate_to_datetime(text)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _counts(headers: Mapping[str, str], name: str, succeeded: bool) -> bool:
+    if "reset" not in name:
+        return True
+    remaining = headers.get(name.replace("reset", "remaining"), "").strip()
+    return float(remaining) <= 0 if _NUMBER.fullmatch(remaining) else not succeeded
+
+
+def _waits(value: str, now: float) -> Iterator[float]:
+    for date in _DATE.findall(value):
+        if (moment := http_date(date)) is not None:
+            yield max(0.0, moment - now)
+    for part in _DATE.sub("", value).split(","):
+        if _NUMBER.fullmatch(part := part.strip()):
+            yield max(0.0, _seconds(float(part), now))
+
+
+def _seconds(number: float, now: float) -> float:
+    if number >= EPOCH_MILLIS_FROM:
+        return number / 1000 - now
+    return number - now if number >= EPOCH_SECONDS_FROM else number

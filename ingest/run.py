@@ -25,7 +25,10 @@ from ingest.sources.cursor import describe
 log = structlog.get_logger()
 
 CLAIM_EVERY = 0.5  # seconds between tries while someone else holds the lease
-FAILED_BASE, FAILED_CAP = 1.0, 300.0  # seconds until a stream that failed is tried again, when it has no shorter `every`
+FAILED_BASE, FAILED_CAP = (
+    1.0,
+    300.0,
+)  # seconds until a stream that failed is tried again, when it has no shorter `every`
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,19 @@ class Stream:
 
 @dataclass(frozen=True)
 class Runner:
+    """`lease_ttl`: seconds that a stream stays ours without a sign of life, and that `once` waits for another's."""
+
     publisher: Publisher
     checkpoints: Checkpoints
     leases: Leases
     holder: str
     changed: Callable[[Report], None] = lambda report: None
+    lease_ttl: float = LEASE_TTL
 
     async def once(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
         """Every stream once, side by side; a held lease is waited for, up to its time-to-live."""
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(self._run(stream, stop, patience=LEASE_TTL)) for stream in streams]
+            running = [group.create_task(self._run(stream, stop, patience=self.lease_ttl)) for stream in streams]
         return [task.result() for task in running]
 
     async def forever(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
@@ -90,7 +96,7 @@ class Runner:
             return
         report.cursor_from = report.cursor_to = describe(claim.cursor)
         poller = Poller(stream.target, claim, stream.source, self.publisher, self.checkpoints, report)
-        async with keep(self.leases, claim.lease, asked_at=asked_at):
+        async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
             try:
                 await poller.run(stop)
             finally:
@@ -102,7 +108,7 @@ class Runner:
         deadline = time.monotonic() + patience
         while True:
             asked_at = time.monotonic()
-            claim = await self.checkpoints.claim(stream, self.holder, LEASE_TTL)
+            claim = await self.checkpoints.claim(stream, self.holder, self.lease_ttl)
             if claim is not None or asked_at >= deadline or await _stopped(stop, CLAIM_EVERY):
                 return asked_at, claim
 
@@ -114,4 +120,3 @@ async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
     except TimeoutError:
         return stop.is_set()
     return True
-

@@ -1,14 +1,14 @@
 """What topics should be, and making them so: creates what is missing, and refuses what is not safe.
 
-A topic name is `{source}.{stream}` unless the stream says otherwise. `durability: production` wants three replicas and two
-in sync, because `acks=all` promises no more than the replicas that are there.
+A topic name is `{source}.{stream}` unless the stream says otherwise. `durability: production` wants three replicas and
+two in sync, because `acks=all` promises no more than the replicas that are there.
 """
 
 from collections.abc import Iterable, Sequence
 
 import structlog
 
-from ingest.config.model import Topics, TopicOverride
+from ingest.config.model import TopicOverride, Topics
 from ingest.deadletter import HEADROOM, MARK
 from ingest.errors import ConfigError
 from ingest.eventlog import Admin, TopicInfo, TopicSpec
@@ -38,7 +38,7 @@ def spec(name: str, config: Topics) -> TopicSpec:
 async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicated: bool) -> None:
     """Every topic exists afterwards, and is safe. `replicated`: the log has brokers (SQLite has none).
 
-    Raises ConfigError: a topic is missing and may not be created, or is not as safe as `durability: production` wants."""
+    Raises ConfigError: one is missing and may not be created, or is not as safe as `durability: production` wants."""
     specs = [spec(name, config) for name in sorted(set(names))]
     found = await admin.describe([s.name for s in specs])
     missing = [s for s in specs if s.name not in found]
@@ -65,9 +65,12 @@ def _check(topics: Sequence[tuple[TopicSpec, TopicInfo]], config: Topics) -> Non
         if differs:
             log.warning("topic differs from the configuration", topic=wanted.name, differs=differs)
         if info.spec.replication < SAFE_REPLICATION or info.spec.min_insync < SAFE_IN_SYNC:
-            unsafe.append(f"{wanted.name} (replication {info.spec.replication}, min.insync.replicas {info.spec.min_insync})")
+            unsafe.append(
+                f"{wanted.name} (replication {info.spec.replication}, min.insync.replicas {info.spec.min_insync})"
+            )
     if unsafe and config.durability == "production":
         raise ConfigError(
-            f"not safe for production: {', '.join(unsafe)}; wants replication {SAFE_REPLICATION} and min.insync.replicas"
-            f" {SAFE_IN_SYNC}. Raise them, or say `topics: {{durability: relaxed}}` where losing a broker may lose events"
+            f"not safe for production: {', '.join(unsafe)}; wants replication {SAFE_REPLICATION} and"
+            f" min.insync.replicas {SAFE_IN_SYNC}. Raise them, or say `topics: {{durability: relaxed}}` where losing a"
+            " broker may lose events"
         )

@@ -76,9 +76,9 @@ class PostgresStore:
             SELECT id FROM unnest($1::text[]) AS batch (id)
             CROSS JOIN LATERAL (SELECT FROM ingest.events WHERE event_id = id LIMIT 1) AS existing
             """,
-            [event.id for event in rows],
+            _ids(rows),
         )
-        self._to_filter = FILTERED_BATCHES if found else self._to_filter - 1
+        self._to_filter = FILTERED_BATCHES if found else max(self._to_filter - 1, 0)
         existing = {row["id"] for row in found}
         missing = [event for event in rows if event.id not in existing]
         return await self._copy(connection, missing) if missing else 0
@@ -171,6 +171,15 @@ async def _move(connection: "Connection", consumer: str, spans: Sequence[Span]) 
 async def _chunks(lines: Sequence[bytes]) -> AsyncIterator[bytes]:
     for start in range(0, len(lines), CHUNK):
         yield b"".join(lines[start : start + CHUNK])
+
+
+def _ids(rows: Sequence[Event]) -> list[str]:
+    ids = [event.id for event in rows]
+    try:
+        "".join(ids).encode()
+    except UnicodeEncodeError as exc:  # asyncpg would call it an error of the interface: an outage
+        raise no_text(exc) from exc
+    return ids
 
 
 def _columns(rows: Sequence[Event]) -> Sequence[Sequence[object]]:

@@ -32,7 +32,7 @@ app.add_typer(topics.app, name="topics")
 
 
 def main() -> NoReturn:
-    """0 done · 1 failed or incomplete · 2 configuration · 3 temporarily unavailable · 130 cut short by a second signal."""
+    """0 done · 1 failed or incomplete · 2 configuration · 3 temporarily unavailable · 130 cut by a second signal."""
     try:
         app(standalone_mode=True)
     except BaseException as exc:

@@ -55,7 +55,10 @@ def history(stream: StreamArgument, config: ConfigOption = None, as_json: JsonOp
         rows = [{**h._asdict(), "stream": str(h.stream), "cursor": json.loads(h.cursor)} for h in found]
         print(json.dumps(rows, indent=2))
         return
-    show.rows(("saved", "fence", "cursor", "note"), [[h.saved_at, str(h.fence), describe(h.cursor) or "", h.note] for h in found])
+    show.rows(
+        ("saved", "fence", "cursor", "note"),
+        [[h.saved_at, str(h.fence), describe(h.cursor) or "", h.note] for h in found],
+    )
 
 
 @app.command("set")

@@ -35,7 +35,9 @@ def consume(
     log_level: LogLevel = "info",
 ) -> None:
     """Read a consumer's topics and write their events to the store; for ever, or up to what is there now."""
-    configuration = loaded(config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level)
+    configuration = loaded(
+        config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level
+    )
 
     async def work(app: App) -> tuple[list[Tally], bool]:
         consumer = app.config.consumers.get(name)

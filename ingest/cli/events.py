@@ -59,5 +59,3 @@ def _cells(row: Row) -> list[str]:
     payload = " ".join(row.payload.split())
     fields["payload"] = payload if len(payload) <= PAYLOAD_SHOWN else payload[: PAYLOAD_SHOWN - 1] + "…"
     return ["" if fields[name] is None else str(fields[name]) for name in COLUMNS]
-
-

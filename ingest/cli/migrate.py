@@ -14,7 +14,9 @@ BEHIND = 1
 
 
 def migrate(
-    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 when something is to be applied.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Change nothing; exit 1 when something is to be applied.")
+    ] = False,
     config: ConfigOption = None,
 ) -> None:
     """Apply the numbered migrations to every database that the configuration names."""

@@ -1,4 +1,4 @@
-"""Where a process listens for metrics and health: `--ops`, else `ops.listen`, else a default that depends on the verb."""
+"""Where a process listens for metrics and health: `--ops`, else `ops.listen`, else what suits the verb."""
 
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated
@@ -11,7 +11,11 @@ from ingest.web import ops as server
 
 OpsOption = Annotated[
     str | None,
-    typer.Option("--ops", help="HOST:PORT of /metrics, /healthz and /readyz, or off. Absent: off under --once.", metavar="HOST:PORT"),
+    typer.Option(
+        "--ops",
+        help="HOST:PORT of /metrics, /healthz and /readyz, or off. Absent: off under --once.",
+        metavar="HOST:PORT",
+    ),
 ]
 
 

@@ -28,7 +28,9 @@ log = structlog.get_logger()
 DEFAULT_EVERY = 300.0  # seconds between runs of a stream that says nothing
 
 SourceOption = Annotated[list[str] | None, typer.Option("--source", "-s", help="Which sources; all when absent.")]
-StreamOption = Annotated[list[str] | None, typer.Option("--stream", "-t", help="Which of their streams; all when absent.")]
+StreamOption = Annotated[
+    list[str] | None, typer.Option("--stream", "-t", help="Which of their streams; all when absent.")
+]
 Once = Annotated[bool, typer.Option("--once", help="Every stream once, then exit: 0 only when all are complete.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Fetch and count; publish nothing, save nothing.")]
 
@@ -45,7 +47,9 @@ def run(
     log_level: LogLevel = "info",
 ) -> None:
     """Poll sources, publish their events, save the cursors; again and again, or once."""
-    configuration = loaded(config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level)
+    configuration = loaded(
+        config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level
+    )
 
     async def work(app: App) -> list[Report]:
         selected = select(app, source or [], stream or [])
@@ -75,10 +79,14 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
     for name in sources:
         if name not in configured:
             raise ConfigError(f"no source `{name}`; configured: {', '.join(configured) or 'none'}")
-    chosen = [StreamId(s, t) for s in sources or configured for t in configured[s].streams if not streams or t in streams]
+    chosen = [
+        StreamId(s, t) for s in sources or configured for t in configured[s].streams if not streams or t in streams
+    ]
     missing = [t for t in streams if t not in {stream.stream for stream in chosen}]
     if missing or not chosen:
-        raise ConfigError(f"no stream {', '.join(missing)} in {', '.join(sources or configured) or 'an empty configuration'}")
+        raise ConfigError(
+            f"no stream {', '.join(missing)} in {', '.join(sources or configured) or 'an empty configuration'}"
+        )
     return chosen
 
 
@@ -118,5 +126,3 @@ async def _rehearse(app: App, stream: Stream) -> Report:
     except IngestError as exc:
         report.end(Outcome.FAILED, str(exc))
     return report
-
-

@@ -13,6 +13,11 @@ from ingest.config.loader import FILE
 from ingest.config.schema import json_schema
 from ingest.errors import ConfigError
 
+NEXT = """  ingest check
+  ingest run --once
+  ingest consume warehouse --once
+  ingest events"""
+
 
 def init(force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False) -> None:
     """Write a commented ingest.yaml and say what to run next."""
@@ -20,14 +25,15 @@ def init(force: Annotated[bool, typer.Option("--force", help="Overwrite a file t
     if path.exists() and not force:
         raise ConfigError(f"{path} exists already; --force overwrites it")
     path.write_text(files("ingest.cli").joinpath("init.yaml").read_text(encoding="utf-8"), encoding="utf-8")
-    typer.echo(f"wrote {path}\nnext: edit it, then\n  ingest check\n  ingest run --once\n  ingest consume warehouse --once\n  ingest events")
+    typer.echo(f"wrote {path}; edit it, then\n{NEXT}")
 
 
 def check(config: ConfigOption = None) -> None:
     """Validate the configuration; every mistake as file:line:column."""
     configuration = loaded(config)
     streams = sum(len(source.streams) for source in configuration.config.sources.values())
-    counts = f"{len(configuration.config.sources)} sources, {streams} streams, {len(configuration.config.consumers)} consumers"
+    sources, consumers = len(configuration.config.sources), len(configuration.config.consumers)
+    counts = f"{sources} sources, {streams} streams, {consumers} consumers"
     typer.echo(f"{configuration.file}: good ({counts})")
 
 

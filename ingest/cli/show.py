@@ -1,7 +1,7 @@
 """What a person sees while something runs, and the table at its end.
 
-On a terminal a line that changes in place; elsewhere plain lines, one a while. Progress goes to standard error, results to
-standard output.
+On a terminal a line that changes in place; elsewhere plain lines, one a while. Progress goes to standard error, results
+to standard output.
 """
 
 import json
@@ -72,7 +72,8 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
     if as_json:
         rows = [
             {
-                "source": r.stream.source, "stream": r.stream.stream, "outcome": r.outcome.value, "reason": scrub(r.reason),
+                "source": r.stream.source, "stream": r.stream.stream,
+                "outcome": r.outcome.value, "reason": scrub(r.reason),
                 "pages": r.pages, "events": r.events, "unchanged": r.unchanged, "skipped": r.skipped,
                 "dead_letters": r.dead_letters, "requests": r.requests, "retries": r.retries,
                 "waited_seconds": round(r.waited, 3), "seconds": round(r.seconds, 3),
@@ -82,7 +83,9 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
         ]  # fmt: skip
         print(json.dumps(rows, indent=2))
         return
-    table = _table("stream", "pages", "events", "unchanged", "dead letters", "retries", "waiting", "cursor", "stopped because")
+    table = _table(
+        "stream", "pages", "events", "unchanged", "dead letters", "retries", "waiting", "cursor", "stopped because"
+    )
     for r in found:
         moved = r.cursor_to or "-" if r.cursor_from in (None, r.cursor_to) else f"{r.cursor_from} → {r.cursor_to}"
         why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}: {scrub(r.reason)}"

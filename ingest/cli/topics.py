@@ -38,7 +38,16 @@ def describe(
         print(json.dumps([_fields(info) for info in found.values()], indent=2))
     else:
         wanted = {name: topics.spec(name, configuration.config.topics) for name in found}
-        columns = ("topic", "partitions", "replication", "min in sync", "retention", "max message", "messages", "differs")
+        columns = (
+            "topic",
+            "partitions",
+            "replication",
+            "min in sync",
+            "retention",
+            "max message",
+            "messages",
+            "differs",
+        )
         show.rows(columns, [_row(info, _differs(info, wanted[name])) for name, info in found.items()])
     for name in missing:
         typer.echo(f"no topic {name}", err=True)

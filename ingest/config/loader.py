@@ -134,8 +134,9 @@ def nearest(places: Mapping[str, Place], path: str) -> Place:
 def _validate(tree: Any) -> tuple[Config | None, list[Finding]]:
     found = [Finding(keys, False, message) for keys, message in _malformed(tree, ())]
     refused = [Finding(*one) for one in refuse(tree)]
-    # A part that lost a key may now miss it; that was said already.
-    silent = {finding.path for finding in refused} | {finding.path[:-1] for finding in refused}
+    # A part that lost a key may now miss it, or the `param` in whose stead it stood; that was said already.
+    parents = {finding.path[:-1] for finding in refused}
+    silent = {finding.path for finding in refused} | parents | {(*parent, "param") for parent in parents}
     found += refused
     config = None
     try:

@@ -28,7 +28,8 @@ def findings(errors: Iterable[ErrorDetails]) -> Iterator[Finding]:
         cause = context.get("error")
         if isinstance(cause, Mistakes):
             for key, message in cause.found:
-                yield Finding((*found.path, *key.split(".")) if key else found.path, False, message)
+                path = (*found.path, *key.split(".")) if key else found.path
+                yield Finding(path, False, _named(path, message))
         elif error["type"] == "extra_forbidden":
             yield Finding(found.path, True, unknown_key(found))
         elif error["type"] in ("union_tag_invalid", "union_tag_not_found", "missing"):

@@ -161,5 +161,5 @@ def _read(path: Path) -> str:
 
 def _names_the_host(match: re.Match[str]) -> bool:
     """In a base_url: scheme and host may be shown, what follows may be a token."""
-    before = match.string[: match.start()]
-    return "/" not in before.partition("://")[2]
+    scheme, separator, host = match.string[: match.start()].partition("://")
+    return not scheme or (bool(separator) and "/" not in host)

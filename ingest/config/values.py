@@ -265,7 +265,11 @@ IdPaths = Annotated[
     BeforeValidator(_many),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-Version = Annotated[JsonPath | Literal["none"] | None, PlainValidator(_version), _text(examples=["updated_at", "none"])]
+Version = Annotated[
+    JsonPath | Literal["none"] | None,
+    PlainValidator(_version),
+    WithJsonSchema({"type": ["string", "null"], "examples": ["updated_at", "none"]}),
+]
 Zone = Annotated[tzinfo, PlainValidator(_zone), _text(examples=["UTC", "Europe/Berlin"])]
 TimeFormat = Annotated[str, AfterValidator(time_format)]
 

@@ -4,7 +4,7 @@ A topic has a fixed number of partitions. A message goes to `partition_of(key, c
 the order in which they were published. A consumer group reads a topic independently of every other group.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -42,7 +42,7 @@ class Published(NamedTuple):
     """What became of a page. All messages are acknowledged but those at the indexes in `oversized`, not sent at all."""
 
     acknowledged: int
-    bytes: int  # keys, values and headers of what was acknowledged
+    bytes: int  # of what was acknowledged, as it is in the log before compression
     oversized: tuple[int, ...]
 
 
@@ -131,7 +131,7 @@ class Admin(Protocol):
 class Reader(Protocol):
     """Reads a topic without a group: tail, dead letters, verification."""
 
-    def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+    def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncGenerator[Record, None]:
         """Every record from `start` (partition → offset, absent: the first) up to the ends as they were at the call,
         partition by partition, in offset order."""
 

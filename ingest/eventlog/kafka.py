@@ -4,7 +4,7 @@ Only aiokafka speaks to the brokers, and only the modules `kafka*.py` of this pa
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -52,7 +52,7 @@ class KafkaReader:
         self._bootstrap = bootstrap
         self._admin = admin
 
-    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncGenerator[Record, None]:
         info = (await self._admin.describe([topic])).get(topic)
         if info is None:
             raise missing(topic)
@@ -73,7 +73,7 @@ async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end:
     while position < end:
         with translated(f"read {tp.topic}/{tp.partition} from {position}"):
             async with asyncio.timeout(READ_STALL):
-                found = {}
+                found: Mapping[TopicPartition, Sequence[Record]] = {}
                 while not found and position < end:
                     found = await consumer.getmany(timeout_ms=READ_WAIT_MS, max_records=READ_RECORDS)
                     position = await consumer.position(tp)  # also past what is no record: compacted offsets, markers

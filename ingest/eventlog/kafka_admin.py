@@ -41,7 +41,8 @@ class KafkaAdmin:
 
     async def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
         with translated("describe topics"):
-            found = {t["topic"]: t["partitions"] for t in await self._client.describe_topics() if t["topic"] in topics}
+            every = {t["topic"]: t["partitions"] for t in await self._client.describe_topics()}
+            found = {name: every[name] for name in topics if every.get(name)}
             configs = await topic_configs(self._client, found)
             partitions = [TopicPartition(name, p["partition"]) for name, ps in found.items() for p in ps]
             first = await self._consumer.beginning_offsets(partitions) if partitions else {}

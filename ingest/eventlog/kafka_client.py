@@ -1,7 +1,7 @@
 """What every client of a Kafka cluster shares: settings, a bounded start and stop, and what aiokafka's errors mean."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from aiokafka import AIOKafkaConsumer, errors
@@ -61,10 +61,20 @@ async def started(consumer: AIOKafkaConsumer, bootstrap: str) -> None:
 
 async def stopped(consumer: AIOKafkaConsumer) -> None:
     """Leaves the group, or cuts the connections when that takes too long."""
-    try:
-        await asyncio.wait_for(consumer.stop(), STOP_TIMEOUT)
-    except (errors.KafkaError, OSError):
+    if not await ended(consumer.stop(), STOP_TIMEOUT):
         await consumer._client.close()
+
+
+async def ended(stop: Coroutine[None, None, None], seconds: float) -> bool:
+    """Whether it came to its end in time; else it is cancelled. In a task of its own: aiokafka cancels tasks of its own
+    while it stops, and lets their CancelledError out, which would look like a cancellation of us."""
+    stopping = asyncio.create_task(stop)
+    try:
+        await asyncio.wait({stopping}, timeout=seconds)
+    finally:
+        stopping.cancel()
+    await asyncio.wait({stopping}, timeout=seconds)
+    return stopping.done() and not stopping.cancelled() and stopping.exception() is None
 
 
 @asynccontextmanager

@@ -6,13 +6,13 @@ new one.
 """
 
 import asyncio
-import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NamedTuple
 
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.producer.message_accumulator import BatchBuilder
@@ -21,9 +21,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from ingest.event import Message
 from ingest.eventlog import Published, partition_of
 from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_client import START_TIMEOUT, STOP_TIMEOUT, meaning, settings, translated
+from ingest.eventlog.kafka_client import START_TIMEOUT, STOP_TIMEOUT, ended, meaning, settings, translated
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 DELIVERY_DEADLINE = 120.0  # seconds for all acknowledgements of a page
 MAX_IN_FLIGHT = 64_000_000  # bytes in batches that are not acknowledged, over all pages
@@ -32,6 +32,7 @@ BATCH_SHARE = 0.85  # of the topic's max.message.bytes, where that is smaller
 BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue
 YIELD_EVERY = 500  # records that are put into batches in one turn of the event loop
 LIMIT_AGE = 300.0  # seconds after which max.message.bytes is read again
+ABANDON_TIMEOUT = 3.0  # seconds for requests on their way to a broker that may be gone
 
 # Measured for 1000 messages of 560 bytes, from messages to bytes to send: zstd 2.8 ms and 76 KB, snappy 3.0 and 148,
 # lz4 9.2 and 118 (aiokafka compresses at level 9), none 2.5 and 563.
@@ -72,9 +73,7 @@ class KafkaPublisher:
             producer, self._producer = self._producer, None
             if producer is None:
                 return
-            try:
-                await asyncio.wait_for(producer.flush(), STOP_TIMEOUT)
-            except TimeoutError:
+            if not await ended(producer.flush(), STOP_TIMEOUT):
                 log.warning("closing the Kafka producer: some batches were not acknowledged")
             await _abandon(producer)
 
@@ -125,20 +124,15 @@ class KafkaPublisher:
         """Send one partition's part of a page, in order; returns its bytes when all of it is acknowledged."""
         unacknowledged: deque[asyncio.Future[object]] = deque()
         total = 0
-        try:
-            async with aclosing(page.batches(indexes)) as batches:
-                async for batch in batches:
-                    if len(unacknowledged) == BATCHES_AHEAD:
-                        await unacknowledged.popleft()
-                    unacknowledged.append(await self._enqueue(producer, batch, topic, partition))
-                    total += batch.size()
-            while unacknowledged:
-                await unacknowledged.popleft()
-            return total
-        finally:
-            for rest in unacknowledged:
-                if not rest.cancel():
-                    rest.exception()  # looked at, so that asyncio does not complain of it
+        async with aclosing(page.batches(indexes)) as batches:
+            async for batch in batches:
+                if len(unacknowledged) == BATCHES_AHEAD:
+                    await _acknowledged(unacknowledged.popleft())
+                total += batch.size()  # before it is sent, and compressed
+                unacknowledged.append(await self._enqueue(producer, batch, topic, partition))
+        while unacknowledged:
+            await _acknowledged(unacknowledged.popleft())
+        return total
 
     async def _enqueue(
         self, producer: AIOKafkaProducer, batch: BatchBuilder, topic: str, partition: int
@@ -155,7 +149,13 @@ class KafkaPublisher:
         except BaseException:
             self._in_flight.give(size)
             raise
-        acknowledgement.add_done_callback(lambda _: self._in_flight.give(size))
+
+        def settled(acknowledgement: "asyncio.Future[object]") -> None:
+            self._in_flight.give(size)
+            if not acknowledgement.cancelled():
+                acknowledgement.exception()  # looked at, also where `publish` gave up before
+
+        acknowledgement.add_done_callback(settled)
         return acknowledgement
 
 
@@ -173,28 +173,24 @@ class _Page(NamedTuple):
         Only the first message of a batch can be too large for the topic: a later one is smaller than a batch.
         """
         batch_bytes = min(BATCH_BYTES, int(self.limit * BATCH_SHARE))
+        messages, timestamp = self.messages, self.timestamp
         batch: BatchBuilder | None = None
         for n, index in enumerate(indexes, 1):
-            message = self.messages[index]
+            m = messages[index]
             if batch is not None:
-                if self._append(batch, message):
+                if batch.append(timestamp=timestamp, key=m.key, value=m.value, headers=m.headers) is not None:
                     if n % YIELD_EVERY == 0:
                         await asyncio.sleep(0)
                     continue
-                yield batch
+                yield batch  # full, and closed by the message that did not fit
                 batch = None
-            if message.size() > self.limit:
+            if m.size() > self.limit:
                 self.oversized.append(index)
                 continue
             batch = BatchBuilder(batch_bytes, COMPRESSION)
-            self._append(batch, message)  # a batch takes its first message whatever its size
+            batch.append(timestamp=timestamp, key=m.key, value=m.value, headers=m.headers)  # fits whatever its size
         if batch is not None:
             yield batch
-
-    def _append(self, batch: BatchBuilder, message: Message) -> bool:
-        """False: the batch is full, and closed by that."""
-        appended = batch.append(timestamp=self.timestamp, key=message.key, value=message.value, headers=message.headers)
-        return appended is not None
 
 
 class _Budget:
@@ -216,6 +212,12 @@ class _Budget:
         self._freed.set()
 
 
+async def _acknowledged(acknowledgement: "asyncio.Future[object]") -> None:
+    """Not a plain `await`: that would cancel it along with `publish`, and nobody would look at its error."""
+    await asyncio.wait({acknowledgement})
+    acknowledgement.result()
+
+
 async def _start(bootstrap: str) -> AIOKafkaProducer:
     producer = AIOKafkaProducer(**settings(bootstrap), enable_idempotence=True, acks="all", linger_ms=0)
     try:
@@ -234,9 +236,7 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
     """
     producer._message_accumulator.fail_all(KafkaError("the producer was thrown away after a failed delivery"))
     try:
-        await asyncio.wait_for(producer.stop(), STOP_TIMEOUT)
-    except Exception as exc:
-        log.debug("stopping the Kafka producer: %r", exc)
+        await ended(producer.stop(), ABANDON_TIMEOUT)
     finally:
         await producer.client.close()  # does nothing when it is closed
 

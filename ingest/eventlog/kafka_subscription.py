@@ -8,11 +8,11 @@ own, and what it took is booked in the same step of the event loop, so that no s
 """
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord
@@ -23,7 +23,7 @@ from ingest.eventlog.kafka_admin import max_message_bytes
 from ingest.eventlog.kafka_client import settings, started, stopped, translated
 from ingest.eventlog.place import Place, place
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 PARTITION_FETCH_BYTES = 1024 * 1024  # raised to the topic's max.message.bytes
 FETCH_BYTES = 16 * 1024 * 1024  # per broker
@@ -151,7 +151,7 @@ class KafkaSubscription:
         try:
             await self._consumer.getmany(_NOT_OURS, timeout_ms=int(seconds * 1000))
         except KafkaError as exc:
-            log.warning("%s: while waiting for the store: %r", self._topic, exc)
+            log.warning("Kafka failed while we waited for the store", topic=self._topic, error=repr(exc))
 
     async def _take(self) -> None:
         try:
@@ -167,7 +167,8 @@ class KafkaSubscription:
                 continue  # not located yet: the seek brings them again
             here = self._places[tp.partition]
             if records[0].offset > here.fetched:
-                log.warning("%s/%d: no offsets %d to %d in the log", *tp, here.fetched, records[0].offset - 1)
+                gap = records[0].offset - here.fetched
+                log.warning("offsets are not in the log", topic=self._topic, partition=tp.partition, count=gap)
             here.fetched = records[-1].offset + 1
             self._taken.append((tp.partition, records))
 
@@ -196,9 +197,9 @@ class KafkaSubscription:
         try:
             await asyncio.wait_for(self._consumer.commit(offsets), COMMIT_TIMEOUT)
         except (CommitFailedError, IllegalStateError) as exc:
-            log.debug("%s: offsets not committed, the partitions are no longer ours: %r", self._topic, exc)
+            log.debug("offsets not committed: the partitions are no longer ours", topic=self._topic, error=repr(exc))
         except (KafkaError, OSError) as exc:
-            log.warning("%s: offsets not committed to Kafka, lag will look too large: %r", self._topic, exc)
+            log.warning("offsets not committed: lag will look too large", topic=self._topic, error=repr(exc))
         else:
             self._committed.update(ends)
 

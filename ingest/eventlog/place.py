@@ -1,11 +1,12 @@
 """Where a reader stands in a partition, held against what the log still has of it."""
 
-import logging
 from dataclasses import dataclass
+
+import structlog
 
 from ingest.errors import ConfigError
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 
 @dataclass(slots=True)
@@ -31,8 +32,13 @@ def place(topic: str, partition: int, stored: int | None, first: int, end: int) 
             f"deleted and made anew. `ingest replay --topic {topic} --from 0` lets the consumer begin at its start"
         )
     if stored < first:
-        count = first - stored
-        log.error("%s/%d: %d offsets, from %d, were trimmed before they were read", topic, partition, count, stored)
+        log.error(
+            "offsets were trimmed before they were read",
+            topic=topic,
+            partition=partition,
+            count=first - stored,
+            first=stored,
+        )
     return Place(stored, max(stored, first))
 
 

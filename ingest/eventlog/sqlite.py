@@ -5,7 +5,7 @@ A page is one transaction, so it is in the log as a whole or not at all. Offsets
 
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
@@ -92,7 +92,7 @@ class SqliteReader:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncIterator[Record]:
+    async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncGenerator[Record, None]:
         with translated():
             info = await self._database.read(lambda connection: _info(connection, topic))
         for partition, (first, end) in enumerate(zip(info.first_offsets, info.end_offsets, strict=True)):

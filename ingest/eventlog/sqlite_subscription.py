@@ -5,11 +5,12 @@ what was handed out is marked lost and `next_batch` raises Superseded; the store
 """
 
 import asyncio
-import logging
 import sqlite3
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
+
+import structlog
 
 from checkpoints import Lease, Leases
 from ingest.errors import LogUnavailable, StoreUnavailable, Superseded
@@ -19,7 +20,7 @@ from ingest.eventlog.place import Place, place
 from ingest.eventlog.sqlite_records import SqliteRecord, Topic, bounds, records_from, topic_of, translated
 from ingest.sqlite import Database
 
-log = logging.getLogger(__name__)
+log = structlog.get_logger()
 
 LEASE_TTL = 30.0  # seconds
 RENEWALS = 3  # per LEASE_TTL
@@ -66,7 +67,7 @@ class SqliteSubscription:
                 await self._locate()
             while True:
                 if self._lost is not None:
-                    raise Superseded(str(self._lost))
+                    raise Superseded(str(self._lost)) from self._lost
                 version = await self._database.version()  # before the look: what comes after it changes it again
                 if version != self._version:
                     found = await self._database.read(self._look)
@@ -102,7 +103,7 @@ class SqliteSubscription:
             try:
                 await leases.renew(lease, ttl)
             except StoreUnavailable as exc:
-                log.warning("lease %s not renewed, trying again: %s", lease.name, exc)
+                log.warning("lease not renewed, trying again", lease=lease.name, error=str(exc))
             except Superseded as exc:
                 self._lost = exc
                 self._handed_out.lose()
@@ -187,4 +188,5 @@ async def open_subscription(
         subscription.close()
         keeper.cancel()
         await asyncio.wait({keeper})
-        await leases.release(lease)
+        with suppress(StoreUnavailable):  # then it ends by itself
+            await leases.release(lease)

@@ -5,7 +5,7 @@ it: only the poller may, and only when every event of the page is acknowledged b
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -30,6 +30,13 @@ class Refused(msgspec.Struct, frozen=True):
     error: BadRecord
 
 
+class Notice(NamedTuple):
+    """Something unexpected that a person should know; nothing is lost."""
+
+    kind: str  # disorder | clock_skew | looks_paginated | capped
+    message: str
+
+
 class Page(msgspec.Struct, frozen=True):
     """One page of a listing. `cursor` stands for everything up to and including it."""
 
@@ -40,6 +47,7 @@ class Page(msgspec.Struct, frozen=True):
     remember_all: bool
     stop: str | None  # why the listing ended with this page; None: there is more
     skipped: int = 0  # records that the configuration leaves out
+    notices: Sequence[Notice] = ()
 
 
 class Watch(Protocol):
@@ -50,6 +58,12 @@ class Watch(Protocol):
 
     def retrying(self, attempt: int, delay: float, reason: str) -> None:
         """Try `attempt` failed for `reason`; the next follows in `delay` seconds."""
+
+    def waiting(self, delay: float, reason: str) -> None:
+        """The next request is held back for `delay` seconds, because of what the last answer said."""
+
+    def noticed(self, notice: Notice) -> None:
+        """Said with every page on which it is true."""
 
     def restarted(self, reason: str) -> None:
         """The listing began again at the start of its window."""

@@ -1,140 +1,20 @@
-"""Takes an answer apart without touching a byte of its records.
+"""Takes an answer apart: where its records are, and the values that paging looks at.
 
-Two readers give the same slices: msgspec, fast and strict, and behind it a tolerant scanner for pages where one record
-holds what JSON forbids (NaN, a raw control character) or what msgspec refuses (a lone surrogate): that record is then
-refused alone, its neighbours stay. A body that even the scanner cannot follow raises Undecodable.
+Read by the strict reader as a whole, else by the tolerant one, so that one bad record is refused alone and its neighbours
+stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
-import re
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 import msgspec
 
 from ingest.paths import Every, Step
+from ingest.sources.slices import Reader, Slice, Strict, Tolerant, Undecodable
 
-_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_ARRAY = msgspec.json.Decoder(list[msgspec.Raw])
+__all__ = ["Answer", "Slice", "Undecodable", "scalar"]
+
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _PLAIN = msgspec.json.Decoder()
-
-Slice = bytes | msgspec.Raw
-
-
-class Undecodable(Exception):
-    """The body is no JSON; says where."""
-
-
-class Reader(Protocol):
-    """Both raise TypeError when the value is of another kind, Undecodable when it is broken."""
-
-    def members(self, value: Slice) -> dict[str, Slice]: ...
-    def items(self, value: Slice) -> Sequence[Slice]: ...
-
-
-class Strict:
-    def members(self, value: Slice) -> dict[str, Slice]:
-        try:
-            return _OBJECT.decode(value)  # type: ignore[return-value]
-        except msgspec.ValidationError as exc:
-            raise TypeError from exc
-        except msgspec.DecodeError as exc:
-            raise Undecodable(str(exc)) from exc
-
-    def items(self, value: Slice) -> Sequence[Slice]:
-        try:
-            return _ARRAY.decode(value)
-        except msgspec.ValidationError as exc:
-            raise TypeError from exc
-        except msgspec.DecodeError as exc:
-            raise Undecodable(str(exc)) from exc
-
-
-_SPACE = re.compile(rb"[ \t\r\n]*")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_SCALAR = re.compile(rb"[^\s,\[\]{}\":]+")
-_NESTING = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]', re.DOTALL)
-
-
-class Tolerant:
-    """Knows only strings, brackets and commas. What stands between them is for someone else to judge."""
-
-    def members(self, value: Slice) -> dict[str, Slice]:
-        found: dict[str, Slice] = {}
-        for start, end in self._parts(bytes(value), b"{", b"}"):
-            part = bytes(value)[start:end]
-            name = _STRING.match(part)
-            colon = _SPACE.match(part, name.end()).end() if name else 0  # type: ignore[union-attr]
-            if name is None or part[colon : colon + 1] != b":":
-                raise Undecodable(f"no member of an object at byte {start}")
-            found[_text(name[0])] = part[colon + 1 :].strip(b" \t\r\n")
-        return found
-
-    def items(self, value: Slice) -> Sequence[Slice]:
-        body = bytes(value)
-        return [body[start:end] for start, end in self._parts(body, b"[", b"]")]
-
-    def _parts(self, body: bytes, opening: bytes, closing: bytes) -> Iterator[tuple[int, int]]:
-        at = _skip_space(body, 0)
-        if body[at : at + 1] != opening:
-            raise TypeError
-        at = _skip_space(body, at + 1)
-        if body[at : at + 1] == closing:
-            self._check_end(body, at)
-            return
-        while True:
-            start = at
-            at = self._member_end(body, at)
-            yield start, at
-            at = _skip_space(body, at)
-            mark = body[at : at + 1]
-            if mark == closing:
-                self._check_end(body, at)
-                return
-            if mark != b",":
-                raise Undecodable(f"neither a comma nor {closing.decode()} at byte {at}")
-            at = _skip_space(body, at + 1)
-
-    def _check_end(self, body: bytes, at: int) -> None:
-        if at + 1 != len(body):
-            raise Undecodable(f"text after the end of the value, at byte {at + 1}")
-
-    def _member_end(self, body: bytes, at: int) -> int:
-        """The end of an item, or of `"name": value`."""
-        end = self._value_end(body, at)
-        after = _skip_space(body, end)
-        return self._value_end(body, _skip_space(body, after + 1)) if body[after : after + 1] == b":" else end
-
-    def _value_end(self, body: bytes, at: int) -> int:
-        first = body[at : at + 1]
-        if first in (b"{", b"["):
-            return self._nested_end(body, at)
-        match = _STRING.match(body, at) if first == b'"' else _SCALAR.match(body, at)
-        if match is None:
-            raise Undecodable(f"no value at byte {at}")
-        return match.end()
-
-    def _nested_end(self, body: bytes, at: int) -> int:
-        depth = 0
-        for match in _NESTING.finditer(body, at):
-            if match[0] in (b"{", b"["):
-                depth += 1
-            elif match[0] in (b"}", b"]"):
-                depth -= 1
-                if depth == 0:
-                    return match.end()
-        raise Undecodable("the body ends inside a value")
-
-
-def _skip_space(body: bytes, at: int) -> int:
-    return _SPACE.match(body, at).end()  # type: ignore[union-attr]
-
-
-def _text(quoted: bytes) -> str:
-    try:
-        return str(_PLAIN.decode(quoted))
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return quoted[1:-1].decode("utf-8", "replace")
 
 
 class Answer:
@@ -245,13 +125,20 @@ class Answer:
 def scalar(value: Slice | None) -> str | None:
     """A JSON scalar as text: strings as they are, numbers as their raw digits, true and false; null and absent are None.
 
-    Raises TypeError for an object or a list."""
+    Raises TypeError for an object or a list, UnicodeDecodeError and Undecodable for text that is none."""
     if value is None:
         return None
     raw = bytes(value)
     first = raw[:1]
     if first == b'"':
-        return raw[1:-1].decode() if b"\\" not in raw else str(_PLAIN.decode(raw))
+        return raw[1:-1].decode() if b"\\" not in raw else _unescaped(raw)
     if first in (b"{", b"["):
         raise TypeError
     return None if raw == b"null" else raw.decode()
+
+
+def _unescaped(raw: bytes) -> str:
+    try:
+        return str(_PLAIN.decode(raw))
+    except msgspec.DecodeError as exc:
+        raise Undecodable(str(exc)) from exc

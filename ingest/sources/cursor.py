@@ -1,13 +1,14 @@
 """The saved cursor: one JSON object per stream, readable by people, written by nobody but the poller.
 
     {v, fingerprint, high_water, listing, updated_at}
-    listing, while one is under way: {started, window: [since, null], page: {token…, n, rows}, reached, order_seen, disorder}
+    listing, while one is under way: {started, window: [since, null], page: {token…, rows}, n, reached, order_seen, disorder}
 
 The window is frozen for a listing. `fingerprint` covers what shapes the listing: when it changed, the page token means
 nothing any more, so the listing restarts; the high-water mark stays.
 """
 
 import hashlib
+from collections.abc import Callable
 
 import msgspec
 
@@ -29,7 +30,6 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     reached: str | int | None = None
     order_seen: str | int | None = None
     disorder: bool = False
-    restarted: bool = False  # the token was refused once already
     read_any: bool = False  # a non-empty page came
 
 
@@ -55,22 +55,19 @@ def decode(saved: bytes) -> Cursor:
     return cursor
 
 
-def fingerprint(source: Source, stream: Stream) -> str:
-    """16 hex digits over base_url, path, params, header names, records, paginate and incremental."""
+def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> str:
+    """16 hex digits over base_url, path, params, header names, records, paginate and incremental; secrets left out, so
+    that a rotated one restarts nothing."""
     shape = {
         "base_url": source.base_url,
         "path": stream.path,
         "params": {**source.params, **stream.params},
-        "headers": sorted({*source.headers, *stream.headers}),
+        "headers": sorted({name.lower() for name in (*source.headers, *stream.headers)}),
         "records": str(stream.records),
-        "paginate": _shape(stream.paginate),
-        "incremental": None if stream.incremental is None else _shape(stream.incremental),
+        "paginate": repr(stream.paginate),
+        "incremental": None if stream.incremental is None else repr(stream.incremental),
     }
-    return hashlib.blake2b(msgspec.json.encode(shape, order="sorted"), digest_size=8).hexdigest()
-
-
-def _shape(part: object) -> str:
-    return repr(part)
+    return hashlib.blake2b(scrub(msgspec.json.encode(shape, order="sorted").decode()).encode(), digest_size=8).hexdigest()
 
 
 def describe(saved: bytes | None) -> str | None:

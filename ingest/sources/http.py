@@ -6,80 +6,125 @@ that it does have.
 
 import time
 from collections.abc import AsyncGenerator
+from typing import NamedTuple
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ingest.config.model import Source, Stream
 from ingest.errors import SourceChanged, SourceRefused
 from ingest.redaction import Redactor
-from ingest.sources import Page, Watch
+from ingest.retry import http_date
+from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth import credentials
 from ingest.sources.listing import Lister, LoopGuard, texts
 from ingest.sources.pagination import Received
-from ingest.sources.transport import Limits, Response, Transport
+from ingest.sources.transport import SHOWN, Limits, Response, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
+SKEW = 30.0  # seconds by which clocks may differ before the API's counts
+
+
+class _Fetched(NamedTuple):
+    received: Received | None  # None: the API says that there is nothing
+    asked: int  # microseconds since 1970
+    answered: int
+    skew: float  # seconds by which the API's clock is ahead of ours, as far as it matters
 
 
 class HttpSource:
     """One stream of one source, references resolved. `where`: file:line:column of the stream, for messages."""
 
     def __init__(self, source: Source, stream: Stream, transport: Transport, redactor: Redactor, where: str) -> None:
-        self._stream, self._transport, self._where = stream, transport, where
+        self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         self._headers = {name.lower(): value for name, value in {**source.headers, **stream.headers}.items()}
-        params = texts({**source.params, **stream.params})
-        secret = {n: v for n, v in params.items() if isinstance(v, str) and redactor.scrub(v) != v}
+        url, params = _url(source, stream, redactor)
+        secret = {name: value for name, value in params.items() if _is_secret(value, redactor)}
         plain = {name: value for name, value in params.items() if name not in secret}
-        url = source.base_url.rstrip("/") + "/" + stream.path.lstrip("/")
-        self._credentials = credentials(stream.auth or source.auth, secret)
-        self._lister = Lister(source, stream, url, plain, self._credentials)
+        secret_headers = [value for value in self._headers.values() if _is_secret(value, redactor)]
+        self._credentials = credentials(stream.auth or source.auth, secret, secret_headers)
+        self._lister = Lister(source, stream, url, plain, self._credentials, redactor.scrub)
         self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
-        state = self._lister.start(cursor, _now())
+        state = self._lister.start(cursor, time.time_ns() // 1000)
         guard = LoopGuard(has_ids=bool(self._stream.id))
         while True:
             try:
                 url = self._lister.request(state.listing)
                 guard.request(url)
-                received = await self._fetch(url, watch, first=state.listing.n == 0)
-                page, state = self._lister.take(received, state, _now())
+                fetched = await self._fetch(url, watch, first=state.listing.n == 0)
+                page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
                 guard.page(page)
             except SourceRefused as exc:
-                restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
+                restarted = self._lister.restart(state, time.time_ns() // 1000) if exc.status in TOKEN_REFUSED else None
                 if restarted is None:
-                    raise
+                    raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
                 state, guard = restarted, LoopGuard(has_ids=bool(self._stream.id))
                 watch.restarted(str(exc))
                 continue
             except SourceChanged as exc:
-                raise SourceChanged(f"{self._where}: {exc}") from exc
+                raise SourceChanged(f"{self._where}: {self._redactor.scrub(str(exc))}") from exc
+            if fetched.skew:
+                watch.noticed(_skewed(fetched.skew))
+            for notice in page.notices:
+                watch.noticed(notice)
             yield page
             if page.stop is not None:
                 return
 
-    async def _fetch(self, url: str, watch: Watch, *, first: bool) -> Received | None:
-        """None: the API says that there is nothing (204, 205, or an empty answer to the first request)."""
+    async def _fetch(self, url: str, watch: Watch, *, first: bool) -> _Fetched:
+        """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
 
-        def read(response: Response) -> Received | None:
-            if response.status in (204, 205) or (first and not response.body):
-                return None
+        def read(response: Response) -> _Fetched:
+            skew = _skew(response)
+            times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
+            if response.status in (204, 205) or (first and not response.body.strip()):
+                return _Fetched(None, *times)
             answer = Answer(response.body)
             records = answer.records(self._stream.records.steps)
             if records is None:
                 raise self._no_records(response, answer)
-            return Received(response.url, response.headers, answer, records)
+            return _Fetched(Received(response.url, response.headers, answer, records), *times)
 
         return await self._transport.get(url, self._headers, self._credentials, self._limits, watch, read)
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
-        shown = self._transport.shown
+        begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
         return SourceChanged(
-            f"GET {shown(response.url)} answered {response.status} without a list at `records: {self._stream.records}`;"
-            f" lists found: {lists}; the answer begins {shown(answer.body[:200].decode('utf-8', 'replace'))!r}"
+            f"GET {self._transport.shown(response.url)} answered {response.status} without a list at"
+            f" `records: {self._stream.records}`; lists found: {lists}; the answer begins {begins!r}"
         )
 
 
-def _now() -> int:
-    return time.time_ns() // 1000
+def _url(source: Source, stream: Stream, redactor: Redactor) -> tuple[str, dict[str, str | list[str]]]:
+    """The URL of the stream and its parameters; secrets that `path` has as parameters are moved among those."""
+    parts = urlsplit(source.base_url.rstrip("/") + "/" + stream.path.lstrip("/"))
+    params = texts({**source.params, **stream.params})
+    if redactor.scrub(parts.query) != parts.query:
+        pairs = parse_qsl(parts.query, keep_blank_values=True)
+        params = {name: value for name, value in pairs if _is_secret(value, redactor)} | params
+        kept = [pair for pair in parts.query.split("&") if redactor.scrub(pair) == pair]
+        parts = parts._replace(query="&".join(kept))
+    return urlunsplit(parts), params
 
+
+def _is_secret(value: str | list[str], redactor: Redactor) -> bool:
+    return any(redactor.scrub(one) != one for one in ([value] if isinstance(value, str) else value))
+
+
+def _skew(response: Response) -> float:
+    """An answer carries the time at which it was made, and a cached one its age (RFC 9110, 6.6.1; RFC 9111, 5.1)."""
+    made_at = http_date(response.headers.get("date", ""))
+    if made_at is None:
+        return 0.0
+    age = response.headers.get("age", "")
+    sent_at = made_at + (int(age) if age.isdecimal() and len(age) < 10 else 0)
+    if sent_at > response.answered_at + SKEW:
+        return sent_at - response.answered_at
+    return sent_at - response.asked_at if sent_at < response.asked_at - SKEW else 0.0
+
+
+def _skewed(skew: float) -> Notice:
+    where = "ahead of" if skew > 0 else "behind"
+    return Notice("clock_skew", f"the API's clock is {abs(skew):.0f} s {where} ours; `lag` counts by the API's")

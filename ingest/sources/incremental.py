@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ingest.config.model import Incremental
+from ingest.config.incremental import UNFILTERED, Incremental
 from ingest.errors import SourceChanged
 from ingest.sources import SourceRecord, times
 
@@ -28,31 +28,35 @@ class Bounds:
     def __init__(self, config: Incremental) -> None:
         self._config = config
         self.micros = config.type != "integer"
-        scale = times.MICROS if self.micros else 1
-        self._lookback = int(config.lookback * scale)
-        self._lag = int(config.lag * times.MICROS)
-        self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else int
-        self._step = times.precision(config.format) if self.micros else 1
+        self._lookback = round(config.lookback * times.MICROS) if self.micros else int(config.lookback)
+        self._lag = round(config.lag * times.MICROS)
+        self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else times.parse_integer
+
+    @property
+    def lists_everything(self) -> bool:
+        """Every run reads the whole listing, since the API cannot be asked for less."""
+        return self._config.since is None and self._config.type != "feed"
 
     def since(self, high_water: int | None) -> str | None:
         """What the lower bound's parameter says, None: the parameter is left out."""
         config = self._config.since
         if config is None:
             return None
+        first = None if config.first in (None, UNFILTERED) else str(config.first)
         if high_water is None:
-            return None if config.first in (None, "unfiltered") else str(config.first)
+            return first
         bound = high_water - self._lookback
-        if config.first not in (None, "unfiltered") and (first := self._parse(str(config.first))) > bound:
-            return str(config.first)
-        return times.render(bound, self._config.format, self._config.timezone) if self.micros else str(bound)
+        if first is not None and self._parse(first) > bound:
+            return first
+        if not self.micros:
+            return str(bound)
+        return times.render(max(bound, times.EARLIEST), self._config.format, self._config.timezone)
 
-    def start(self, progress: Progress) -> Progress:
-        """A new listing begins."""
-        return Progress(high_water=progress.high_water)
+    def advance(self, progress: Progress, records: Sequence[SourceRecord], asked: int, now: int) -> Progress:
+        """A page was asked for at `asked` and came at `now` (microseconds since 1970).
 
-    def advance(self, progress: Progress, records: Sequence[SourceRecord], now: int) -> Progress:
-        """A page was received at `now` (microseconds since 1970)."""
-        ceiling = now - self._lag if self.micros else None
+        What counts for the mark is the time of asking: rows that became visible while the API answered may be missing."""
+        ceiling = asked - self._lag if self.micros else None
         ascending = self._config.order == "asc"
         reached, last, disorder = progress.reached, progress.last, progress.disorder
         for record in records:
@@ -80,12 +84,13 @@ class Bounds:
         return Progress(high_water=_highest(progress.high_water, progress.reached))
 
     def remember_from(self, progress: Progress) -> int | None:
-        """The lower bound that the next run will really send, as far as it can be known now; it can only grow."""
+        """The lower bound that the next run will really send, as far as it can be known now; it can only grow.
+
+        None: it will send none, or nothing is known yet."""
         mark = _highest(progress.high_water, progress.reached)
-        if mark is None:
+        if mark is None or (sent := self.since(mark)) is None:
             return None
-        bound = mark - self._lookback
-        return bound - bound % self._step
+        return self._parse(sent)
 
     def ends_feed(self, progress: Progress, records: Sequence[SourceRecord]) -> bool:
         """A feed without a lower bound of its own ends with a page that lies wholly below what is known."""
@@ -103,7 +108,7 @@ class Bounds:
         """The reverse of `show`. Raises ValueError."""
         if shown is None:
             return None
-        return times.parse_rfc3339(str(shown), None) if self.micros else int(shown)
+        return times.parse_rfc3339(str(shown), None) if self.micros else times.parse_integer(str(shown))
 
 
 def _highest(a: int | None, b: int | None) -> int | None:

@@ -4,7 +4,7 @@ Pure: no request is made here, and time is passed in. No listing ends by acciden
 one, and a request or a page that repeats is an error.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from ingest.config.model import Source, Stream
-from ingest.errors import SourceChanged
-from ingest.sources import Page, Refused, SourceRecord
+from ingest.errors import ConfigError, SourceChanged
+from ingest.sources import Notice, Page, Refused, SourceRecord
 from ingest.sources.auth import Credentials, Params, with_params
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.incremental import Bounds, Progress
-from ingest.sources.pagination import Received, Stop, Token, paginator
+from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.records import RecordReader
 
 
@@ -31,42 +31,55 @@ class State(NamedTuple):
 
 
 class Lister:
-    """The rules of one stream; holds no state of a listing. `url` and `params`: of every request, secrets left out."""
+    """The rules of one stream; holds no state of a listing.
 
-    def __init__(self, source: Source, stream: Stream, url: str, params: Params, credentials: Credentials) -> None:
-        self._stream, self._url, self._params, self._credentials = stream, url, params, credentials
+    `url` and `params`: of every request, secrets left out. `scrub` takes secrets out of a text."""
+
+    def __init__(
+        self,
+        source: Source,
+        stream: Stream,
+        url: str,
+        params: Params,
+        credentials: Credentials,
+        scrub: Callable[[str], str],
+    ) -> None:
+        self._stream, self._url, self._params = stream, url, params
+        self._credentials, self._scrub = credentials, scrub
         self._paginator = paginator(stream.paginate)
         self._bounds = Bounds(stream.incremental) if stream.incremental else None
         self._reader = RecordReader(stream)
-        self._fingerprint = fingerprint(source, stream)
+        self._fingerprint = fingerprint(source, stream, scrub)
 
     def start(self, saved: bytes | None, now: int) -> State:
-        """Go on where the cursor stands: in the middle of its listing, or with a new one. `now`: microseconds since 1970."""
+        """Go on where the cursor stands: in the middle of its listing, or with a new one. `now`: microseconds since 1970.
+
+        Raises ConfigError for a cursor that does not fit the configuration."""
         cursor = None if saved is None else decode(saved)
         bounds = self._bounds
-        high_water = bounds.parse(cursor.high_water) if cursor and bounds else None
+        high_water = self._position(cursor.high_water) if cursor else None
         if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
             window = (bounds.since(high_water) if bounds else None, None)
             return State(Listing(_text(now), window, self._paginator.first()), Progress(high_water))
         listing = cursor.listing
-        if bounds is None:
-            return State(listing, Progress(), resumed=True)
-        reached, last = bounds.parse(listing.reached), bounds.parse(listing.order_seen)
+        reached, last = self._position(listing.reached), self._position(listing.order_seen)
         return State(listing, Progress(high_water, reached, last, listing.disorder), resumed=True)
 
     def restart(self, state: State, now: int) -> State | None:
-        """The API no longer knows the saved page token: the same window from its start, once. None: it was done before."""
-        if not state.resumed or state.listing.restarted:
+        """The API no longer knows the saved page token: the same window from its start, once. None: nothing was saved."""
+        if not state.resumed:
             return None
-        listing = Listing(_text(now), state.listing.window, self._paginator.first(), restarted=True)
-        return State(listing, Progress(state.progress.high_water))
+        return State(Listing(_text(now), state.listing.window, self._paginator.first()), Progress(state.progress.high_water))
 
     def request(self, listing: Listing) -> str:
         """The URL to ask. Raises SourceChanged when the listing has gone on for too long."""
-        if listing.n >= self._stream.paginate.max_pages:
-            raise SourceChanged(f"max_pages ({listing.n}) reached, and the API says that there is more")
-        if listing.empty > self._stream.paginate.max_empty_pages:
-            raise SourceChanged(f"{listing.empty} empty pages in a row, and the API says that there is more")
+        paginate = self._stream.paginate
+        if listing.n >= paginate.max_pages:
+            raise SourceChanged(f"incomplete: paginate.max_pages ({listing.n}) reached, and the API says that there is more")
+        if listing.empty > paginate.max_empty_pages:
+            raise SourceChanged(
+                f"incomplete: {listing.empty} empty pages in a row (paginate.max_empty_pages), and the API says that there is more"
+            )
         if listing.page.url is not None:
             return listing.page.url
         params = dict(self._params)
@@ -76,27 +89,54 @@ class Lister:
         params.update(self._paginator.params(listing.page))
         return with_params(self._url, params)
 
-    def take(self, received: Received | None, state: State, now: int) -> tuple[Page, State]:
-        """What an answer means (None: the API said that there is nothing), and where the listing stands after it."""
+    def take(self, received: Received | None, state: State, asked: int, now: int) -> tuple[Page, State]:
+        """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
+
+        It was asked for at `asked` and came at `now`, microseconds since 1970."""
         records, refused, skipped = self._read(received)
         count = 0 if received is None else len(received.records)
         if count > 1 and len(refused) == count and not state.listing.read_any:
             raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
-        progress = self._bounds.advance(state.progress, records, now) if self._bounds else state.progress
+        bounds = self._bounds
+        progress = bounds.advance(state.progress, records, asked, now) if bounds else state.progress
         after = Stop("no content") if received is None else self._paginator.after(state.listing.page, received)
-        if self._bounds is not None and self._bounds.ends_feed(progress, records):
+        if bounds is not None and bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
         listing = self._next(state.listing, progress, after, count)
         page = Page(
             records=records,
             refused=refused,
             cursor=self._cursor(progress, listing, after, now),
-            remember_from=self._bounds.remember_from(progress) if self._bounds else None,
-            remember_all=self._bounds is None,
+            remember_from=bounds.remember_from(progress) if bounds else None,
+            remember_all=bounds is None or bounds.lists_everything,
             stop=after.reason if isinstance(after, Stop) else None,
             skipped=skipped,
+            notices=tuple(self._notices(received, state, progress)),
         )
         return page, State(listing, progress)
+
+    def _position(self, shown: str | int | None) -> int | None:
+        if self._bounds is None:
+            return None
+        try:
+            return self._bounds.parse(shown)
+        except ValueError as exc:
+            raise ConfigError(
+                f"the saved cursor stands at {shown!r}, which does not fit the `incremental` of now: change that back,"
+                " or start over with `ingest checkpoints reset`"
+            ) from exc
+
+    def _notices(self, received: Received | None, state: State, progress: Progress) -> Iterator[Notice]:
+        if progress.disorder and not state.progress.disorder:
+            yield Notice("disorder", "a record came before its turn, in spite of `order: asc`: from here on the mark moves at the end of the listing only")
+        if received is None:
+            return
+        paginate = self._stream.paginate
+        if paginate.type == "none" and (sign := unread_pages(received)):
+            yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
+        size = getattr(paginate, "size", None)
+        if size is not None and state.listing.n == 1 and received.records and state.listing.page.rows < size:
+            yield Notice("capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for")
 
     def _read(self, received: Received | None) -> tuple[list[SourceRecord], list[Refused], int]:
         records: list[SourceRecord] = []
@@ -128,14 +168,20 @@ class Lister:
     def _cursor(self, progress: Progress, listing: Listing, after: Token | Stop, now: int) -> bytes:
         if isinstance(after, Stop) and self._bounds is not None:
             progress = self._bounds.finish(progress)
-        if listing.page.url is not None:
-            listing = replace(listing, page=replace(listing.page, url=self._credentials.strip(listing.page.url)))
         return Cursor(
             fingerprint=self._fingerprint,
             updated_at=_text(now),
             high_water=self._bounds.show(progress.high_water) if self._bounds else None,
-            listing=None if isinstance(after, Stop) else listing,
+            listing=None if isinstance(after, Stop) else self._fit_to_save(listing),
         ).encode()
+
+    def _fit_to_save(self, listing: Listing) -> Listing | None:
+        """Without our secrets. None where one cannot be taken off: then a crash repeats the window, and keeps the mark."""
+        url = listing.page.url
+        if url is not None:
+            listing = replace(listing, page=replace(listing.page, url=self._credentials.strip(url)))
+        text = f"{listing.page.url} {listing.page.token}"
+        return listing if self._scrub(text) == text else None
 
 
 class LoopGuard:
@@ -153,6 +199,9 @@ class LoopGuard:
         self._requests.add(mark)
 
     def page(self, page: Page) -> None:
+        """A page that ends the listing may be like the one before it."""
+        if page.stop is not None:
+            return
         ids = tuple(record.id for record in page.records) if self._has_ids else ()
         if ids and ids == self._ids:
             raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")

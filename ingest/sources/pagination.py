@@ -7,7 +7,7 @@ unless the stream says so. Tokens are opaque text.
 import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
-from urllib.parse import urljoin
+from urllib.parse import urldefrag, urljoin
 
 import msgspec
 
@@ -24,7 +24,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     token: str | None = None
     number: int | None = None  # page number, or offset
     rows: int = 0  # received in this listing before this page
-    total: int | None = None  # as declared by the page before
+    total: int | None = None  # as declared last
     moved: bool = False  # the declared total changed during the listing: it no longer ends it
 
 
@@ -43,20 +43,37 @@ class Received(msgspec.Struct):
     records: Sequence[bytes]
 
     def find(self, path: JsonPath) -> str | None:
-        """The scalar at the path; None where it is absent, null, empty or false. Raises SourceChanged for anything else."""
+        """The token at the path: None where it is absent, null, empty or false.
+
+        Raises SourceChanged for what is neither text nor a number."""
         if path.root is Root.HEADER:
-            return self.headers.get(str(path.steps[0]).lower()) or None
+            text = self.headers.get(str(path.steps[0]).lower(), "")
+            return None if text.lower() in ("", "false") else text
+        found = self._at(path)
         try:
-            if path.root is Root.LAST:
-                found = Answer(self.records[-1]).first(path.steps) if self.records else None
-            else:
-                found = self.body.first(path.steps)
-            text = scalar(found)
+            return None if found == b"false" else scalar(found) or None
         except TypeError:
             raise SourceChanged(f"`{path}` is an object or a list; a token is text or a number") from None
+        except (Undecodable, UnicodeDecodeError) as exc:
+            raise SourceChanged(f"`{path}` cannot be read: {exc}") from exc
+
+    def flag(self, path: JsonPath) -> bool | None:
+        """What the answer says at the path; None: nothing."""
+        if path.root is Root.HEADER:
+            text = self.headers.get(str(path.steps[0]).lower())
+        else:
+            text = None if self._at(path) in (None, b"null") else self.find(path) or "false"
+        return None if text is None else text.strip().lower() not in ("", "0", "false")
+
+    def _at(self, path: JsonPath) -> bytes | None:
+        try:
+            if path.root is not Root.LAST:
+                found = self.body.first(path.steps)
+            else:
+                found = Answer(self.records[-1]).first(path.steps) if self.records else None
         except Undecodable as exc:
             raise SourceChanged(f"`{path}` cannot be read: {exc}") from exc
-        return None if text in (None, "", "false") else text
+        return None if found is None else bytes(found)
 
 
 class Paginator(Protocol):
@@ -107,7 +124,7 @@ class NextLink:
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         if isinstance(self._config, model.LinkHeader):
-            target = links(received.headers.get("link", "")).get(self._config.rel.lower())
+            target = links(received.headers.get("link", "")).get(self._config.rel.lower()) or None
             missing = f'no Link with rel="{self._config.rel}"'
         else:
             target = received.find(self._config.from_)
@@ -116,7 +133,7 @@ class NextLink:
             return Stop(missing)
         if self._config.end == "empty" and not received.records:
             return Stop("empty page")
-        return Token(url=urljoin(received.url, target), rows=token.rows + len(received.records))
+        return Token(url=urldefrag(urljoin(received.url, target)).url, rows=token.rows + len(received.records))
 
 
 class CursorToken:
@@ -132,7 +149,7 @@ class CursorToken:
     def after(self, token: Token, received: Received) -> Token | Stop:
         config = self._config
         found = received.find(config.from_)
-        more = self._more(received)
+        more = None if config.more is None else received.flag(config.more)
         if more is False:
             return Stop(f"{config.more} is false")
         if config.end == "empty" and not received.records:
@@ -144,13 +161,6 @@ class CursorToken:
         if config.end == "repeat" and found == token.token:
             return Stop("the token was repeated")
         return Token(token=found, rows=token.rows + len(received.records))
-
-    def _more(self, received: Received) -> bool | None:
-        """None: not configured, or the answer does not say."""
-        path = self._config.more
-        if path is None or (path.root is Root.BODY and received.body.first(path.steps) is None):
-            return None
-        return received.find(path) not in (None, "0")
 
 
 class Counted:
@@ -173,12 +183,13 @@ class Counted:
     def after(self, token: Token, received: Received) -> Token | Stop:
         count = len(received.records)
         rows = token.rows + count
-        total = self._total(received)
-        moved = token.moved or (token.total is not None and total is not None and total != token.total)
+        declared = self._total(received)
+        total = token.total if declared is None else declared
+        moved = token.moved or (token.total is not None and total != token.total)
         if self._config.end == "short" and self._config.size is not None and count < self._config.size:
             return Stop(f"short page ({count} of {self._config.size})")
         done = self._pages_done(token) if self._by_page else rows
-        if self._config.end in ("auto", "total") and total is not None and not moved and done >= total:
+        if self._config.end in ("auto", "total") and declared is not None and not moved and done == total:
             return Stop(f"total reached ({done} of {total})")
         if not count:
             return self._empty(done, total)
@@ -214,3 +225,17 @@ def paginator(config: model.AnyPaginate) -> Paginator:
     if isinstance(config, model.CursorToken):
         return CursorToken(config)
     return Counted(config)
+
+
+_SIGNS = ("next", "next_url", "nextLink", "@odata.nextLink", "next_page", "nextPageToken", "next_cursor", "has_more")
+
+
+def unread_pages(received: Received) -> str | None:
+    """What in an answer says that there is another page, for streams that read one only; None: nothing known."""
+    if links(received.headers.get("link", "")).get("next"):
+        return 'the answer has a Link with rel="next"'
+    for name in _SIGNS:
+        found = received.body.first((name,))
+        if found is not None and bytes(found) not in (b"null", b"false", b'""', b"[]", b"{}", b"0"):
+            return f"the answer has `{name}`"
+    return None

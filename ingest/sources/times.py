@@ -6,44 +6,63 @@ rows.
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 MICROS = 1_000_000
 SECOND_DIGITS = 1e11  # a number below is seconds (until the year 5138),
 MILLI_DIGITS = 1e14  # below this milliseconds, above microseconds
-
-_NUMBER = re.compile(r"-?\d+(\.\d+)?")
 CACHED = 4096  # texts; neighbours often share a second
+INT64 = 2**63  # what the databases can keep of an integer position
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EARLIEST = (datetime(1, 1, 3, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)  # two days of room for any time zone
+LATEST = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+_TIME_OF_DAY = re.compile(r"%[HIMSfcXpT]")
 
 Parse = Callable[[str], int]
 
 
+class NoZone(ValueError):
+    """A time without an offset, and nothing says what it means."""
+
+
 def instant(moment: datetime, zone: tzinfo | None) -> int:
-    """Microseconds since 1970. Raises ValueError for a naive time where no zone is known."""
+    """Microseconds since 1970. Raises NoZone for a naive time where no zone is known, ValueError for the years 0 and 10000."""
     if moment.tzinfo is None:
         if zone is None:
-            raise ValueError("the time has no offset: set `timezone`")
+            raise NoZone("the time has no offset: set `timezone`")
         moment = moment.replace(tzinfo=zone)
-    delta = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    delta = moment - _EPOCH
     return (delta.days * 86_400 + delta.seconds) * MICROS + delta.microseconds
 
 
 def parse_rfc3339(text: str, zone: tzinfo | None) -> int:
     """RFC 3339, a bare date (midnight UTC), or ISO 8601 without an offset where `zone` says what it means."""
-    if len(text) == 10:
-        return instant(datetime.fromisoformat(text), UTC)
-    return instant(datetime.fromisoformat(text), zone)
+    if text.endswith("z"):
+        text = text[:-1] + "Z"
+    return instant(datetime.fromisoformat(text), UTC if len(text) == 10 else zone)
 
 
 def parse_number(text: str) -> int:
-    """Seconds, milli- or microseconds by size; fractions of seconds are kept to the microsecond, truncated."""
+    """Seconds, milli- or microseconds by size; fractions are kept to the microsecond, truncated towards the past."""
     whole, _, fraction = text.partition(".")
-    number = int(whole)
-    if abs(number) < SECOND_DIGITS:
-        micros = int((fraction + "000000")[:6]) if fraction else 0
-        return number * MICROS + (-micros if whole.startswith("-") else micros)
-    return number * 1000 if abs(number) < MILLI_DIGITS else number
+    number = abs(int(whole))
+    digits = 6 if number < SECOND_DIGITS else 3 if number < MILLI_DIGITS else 0
+    micros = number * 10**digits + int((fraction + "0" * digits)[:digits] or 0)
+    if not whole.startswith("-"):
+        return micros
+    return -micros - bool(fraction[digits:].strip("0"))
+
+
+def parse_integer(text: str) -> int:
+    """Raises ValueError for what is no whole number of 64 bits."""
+    if not _INTEGER.fullmatch(text) or not -INT64 <= (number := int(text)) < INT64:
+        raise ValueError(f"{text[:40]!r} is no whole number of 64 bits")
+    return number
 
 
 def parser(formats: Sequence[str], zone: tzinfo | None) -> Parse:
@@ -54,51 +73,44 @@ def parser(formats: Sequence[str], zone: tzinfo | None) -> Parse:
             return parse_rfc3339(text, zone)
         if form in ("unix", "unix_ms"):
             return parse_number(text)
-        return instant(datetime.strptime(text, form), zone)
+        return instant(datetime.strptime(text, form), zone if _TIME_OF_DAY.search(form.replace("%%", "")) else zone or UTC)
 
     words = [form for form in formats if form not in ("unix", "unix_ms")]
     numbers = [form for form in formats if form != "rfc3339"]  # a strptime pattern may be all digits
 
     @lru_cache(CACHED)
     def parse(text: str) -> int:
+        naive: NoZone | None = None
         for form in numbers if _NUMBER.fullmatch(text) else words:
             try:
-                return one(form, text)
-            except ValueError as exc:
-                if "timezone" in str(exc):
-                    raise
-        raise ValueError(f"{text[:40]!r} is not {' or '.join(formats)}")
+                position = one(form, text)
+            except NoZone as exc:
+                naive = exc
+            except (ValueError, OverflowError):
+                continue
+            else:
+                if EARLIEST <= position <= LATEST:
+                    return position
+        raise naive or ValueError(f"{text[:40]!r} is not {' or '.join(formats)}")
 
     return parse
 
 
-def precision(form: str) -> int:
-    """Microseconds of the smallest step that the format can say."""
-    if form == "rfc3339" or "%f" in form:
-        return 1
-    if form == "unix_ms":
-        return 1000
-    if form == "unix" or "%S" in form or "%T" in form or "%s" in form:
-        return MICROS
-    if "%M" in form:
-        return 60 * MICROS
-    return 3600 * MICROS if "%H" in form else 86_400 * MICROS
-
-
 def render(position: int, form: str, zone: tzinfo | None) -> str:
-    """The instant as the API wants it, truncated."""
+    """The instant as the API wants it, truncated. `position` between EARLIEST and LATEST."""
     if form == "unix":
         return str(position // MICROS)
     if form == "unix_ms":
         return str(position // 1000)
-    moment = datetime.fromtimestamp(position // MICROS, UTC).replace(microsecond=position % MICROS)
-    if form == "rfc3339":
-        return rfc3339(position)
-    return moment.astimezone(zone or UTC).strftime(form)
+    return rfc3339(position) if form == "rfc3339" else _moment(position).astimezone(zone or UTC).strftime(form)
 
 
 @lru_cache(CACHED)
 def rfc3339(position: int) -> str:
     """The instant in UTC; with microseconds only where it has some."""
-    moment = datetime.fromtimestamp(position // MICROS, UTC).replace(microsecond=position % MICROS)
-    return moment.isoformat(timespec="microseconds" if position % MICROS else "seconds").replace("+00:00", "Z")
+    text = _moment(position).isoformat(timespec="microseconds" if position % MICROS else "seconds")
+    return text[:-6] + "Z"
+
+
+def _moment(position: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=position)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from importlib.metadata import version
 
 import structlog
 import uvicorn
@@ -17,6 +18,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from ingest import metrics
 from ingest.errors import ConfigError
 
 log = structlog.get_logger()
@@ -52,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 def application(readiness: Readiness) -> Starlette:
-    async def metrics(_: Request) -> Response:
+    async def exposition(_: Request) -> Response:
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
@@ -64,12 +66,13 @@ def application(readiness: Readiness) -> Starlette:
         waits = sorted(readiness.blocked) or ["starting"]
         return PlainTextResponse(f"not ready: {', '.join(waits)}\n", status_code=503)
 
-    return Starlette(routes=[Route("/metrics", metrics), Route("/healthz", healthz), Route("/readyz", readyz)])
+    return Starlette(routes=[Route("/metrics", exposition), Route("/healthz", healthz), Route("/readyz", readyz)])
 
 
 @asynccontextmanager
 async def serve(address: tuple[str, int] | None, readiness: Readiness) -> AsyncIterator[None]:
     """Listen while the body runs. None: on 127.0.0.1:9090, or a free port where that is taken. Raises ConfigError."""
+    metrics.build_info.info({"version": version("ingest")})
     listener = _listen(address)
     host, port = listener.getsockname()[:2]
     log.info("metrics and health", url=f"http://{host}:{port}/metrics")

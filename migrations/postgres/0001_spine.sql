@@ -2,7 +2,7 @@
 -- The schema `ingest` itself is made by the runner.
 
 CREATE TABLE ingest.events (
-    event_id    text PRIMARY KEY,
+    event_id    text COLLATE "C" PRIMARY KEY,  -- a locale's order changes with the system, and would break the index
     source      text NOT NULL,
     stream      text NOT NULL,
     key         text NOT NULL,

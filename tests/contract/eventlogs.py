@@ -16,7 +16,7 @@ from tests.harness.names import unique
 
 DEADLINE = 30.0  # seconds that a test waits for what must come
 WAIT = 0.2  # seconds that a batch waits for its first record
-LEASE_TTL = 0.3  # seconds, for the tests in which a lease is lost
+LEASE_TTL = 1.5  # seconds, for the tests in which a lease is renewed or lost
 HEADERS = [("ce_specversion", b"1.0"), ("ce_id", b"billing:invoices:1"), ("ce_source", b"/billing/invoices")]
 
 

@@ -1,9 +1,10 @@
-"""What only Postgres can do to a write: other sessions between its statements, limits of its types, a lost connection."""
+"""What only Postgres can do to a write: other sessions between its statements, limits of its types, a lost server."""
 
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -11,13 +12,15 @@ import pytest
 import pytest_asyncio
 
 from consumers.store import Written
-from consumers.store.postgres import PostgresStore
+from consumers.store.postgres import FILTERED_BATCHES, PostgresStore
 from ingest.errors import BadRecord, ConfigError, StoreUnavailable, Superseded
 from ingest.event import Event
-from ingest.postgres import open_postgres
+from ingest.postgres import Postgres, open_postgres
 from tests.contract.test_store import CONSUMER, EVERYTHING, TOPIC, event, payloads, span
 
 if TYPE_CHECKING:
+    from ingest.postgres import Connection
+
     Session = asyncpg.Connection[asyncpg.Record]
 
 PATIENCE = 20.0  # seconds
@@ -26,6 +29,25 @@ INSERT = """
     VALUES ($1, '', '', '', '', '', 0, 0, '"theirs"')
 """
 WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+
+
+class Counting(Postgres):
+    """The same pool; counts the transactions begun on it."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        super().__init__(postgres._pool)
+        self.begun = 0
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator["Connection"]:
+        self.begun += 1
+        async with super().transaction() as connection:
+            yield connection
+
+    async def during(self, work: Awaitable[object]) -> int:
+        before = self.begun
+        await work
+        return self.begun - before
 
 
 @pytest_asyncio.fixture
@@ -99,6 +121,35 @@ async def test_rows_that_another_writer_gives_up_are_inserted(
     assert (await payloads(store))["b"] == b'"ours"'
 
 
+async def test_ids_are_taken_in_their_order_so_that_writers_never_wait_for_each_other_in_a_ring(
+    store: PostgresStore, other: "Session", watcher: "Session"
+) -> None:
+    theirs = other.transaction()
+    await theirs.start()
+    await other.execute(INSERT, "a")
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(store.write(CONSUMER, [event("b"), event("a")], []))
+        await who_waits(watcher)
+        await other.execute(INSERT, "b")
+        await theirs.commit()
+    assert writing.result() == Written(0, 2)
+
+
+async def test_a_duplicate_costs_a_second_transaction_once_and_then_rows_are_looked_up_for_a_while(
+    postgres_url: str,
+) -> None:
+    async with open_postgres(postgres_url) as postgres:
+        counting = Counting(postgres)
+        store = PostgresStore(counting)
+        assert await counting.during(store.write(CONSUMER, [event("0")], [])) == 1
+        assert await counting.during(store.write(CONSUMER, [event("0"), event("1")], [])) == 2
+        for _ in range(3):
+            assert await counting.during(store.write(CONSUMER, [event("0")], [])) == 1
+        for n in range(FILTERED_BATCHES):
+            assert await counting.during(store.write(CONSUMER, [event(f"new{n}")], [])) == 1
+        assert await counting.during(store.write(CONSUMER, [event("0")], [])) == 2
+
+
 async def test_a_consumer_that_lost_its_partition_waits_for_the_owner_and_stores_nothing(
     store: PostgresStore,
     other: "Session",
@@ -152,11 +203,12 @@ async def test_a_connection_that_is_cut_leaves_nothing_and_the_next_write_succee
         (event("nul\0"), "22021"),
         (event("key", key="\0"), "22021"),
         (event("no json", b"hello"), "22P02"),
+        (event("\ud800"), "not_utf8"),
     ],
-    ids=["an id too long for the index", "JSON too deep", "NUL in an id", "NUL in a key", "no JSON"],
+    ids=["an id too long for the index", "JSON too deep", "NUL in an id", "NUL in a key", "no JSON", "lone surrogate"],
 )
 @pytest.mark.parametrize("looks_up_first", [False, True])
-async def test_a_value_beyond_what_postgres_holds_is_a_bad_record_with_its_sqlstate(
+async def test_a_value_beyond_what_postgres_holds_is_a_bad_record_with_its_code(
     store: PostgresStore, bad: Event, code: str, looks_up_first: bool
 ) -> None:
     if looks_up_first:

@@ -65,7 +65,6 @@ def mistakes(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-
 def test_the_examples_are_read() -> None:
     config = parse(EXAMPLES).config
     charges = config.sources["billing"].streams["charges"]
@@ -122,7 +121,9 @@ sources:
 
 
 def test_a_stream_overrides_single_keys_of_the_sources_retry_and_timeout() -> None:
-    text = stream("path: /x, records: $, retry: {cap: 5s}", source="\n    retry: {attempts: 3}\n    timeout: {read: 5s}")
+    text = stream(
+        "path: /x, records: $, retry: {cap: 5s}", source="\n    retry: {attempts: 3}\n    timeout: {read: 5s}"
+    )
     items = parse(text).config.sources["api"].streams["items"]
     assert items.retry is not None
     assert (items.retry.attempts, items.retry.cap) == (3, 5.0)
@@ -135,7 +136,9 @@ def test_shorthands_are_written_out() -> None:
     assert isinstance(items.paginate, PageNumber)
     assert items.incremental is not None
     assert (items.incremental.type, str(items.incremental.field)) == ("timestamp", "updated_at")
-    bare = parse(stream("path: /x, records: $, paginate: none, incremental: none")).config.sources["api"].streams["items"]
+    bare = (
+        parse(stream("path: /x, records: $, paginate: none, incremental: none")).config.sources["api"].streams["items"]
+    )
     assert isinstance(bare.paginate, SinglePage)
     assert bare.incremental is None
 
@@ -148,7 +151,8 @@ def test_a_bare_word_is_a_type_before_it_is_a_field() -> None:
 
 def test_what_is_sent_is_kept_as_it_is_spelt() -> None:
     text = stream(
-        "path: /x, records: $, headers: {Api-Version: 2.10, Day: 2024-01-01}, params: {v: 1.10, n: 007, ok: true, l: [1.0, 2]}"
+        "path: /x, records: $, headers: {Api-Version: 2.10, Day: 2024-01-01}, "
+        "params: {v: 1.10, n: 007, ok: true, l: [1.0, 2]}"
     )
     items = parse(text).config.sources["api"].streams["items"]
     assert items.headers == {"Api-Version": "2.10", "Day": "2024-01-01"}
@@ -162,7 +166,9 @@ def test_keys_that_look_like_numbers_are_text() -> None:
 
 
 def test_yaml_1_2_reads_no_as_text_and_a_clock_as_a_clock() -> None:
-    items = parse(stream("path: /x, records: $, params: {a: no, b: 12:30, c: 0o17}")).config.sources["api"].streams["items"]
+    items = (
+        parse(stream("path: /x, records: $, params: {a: no, b: 12:30, c: 0o17}")).config.sources["api"].streams["items"]
+    )
     assert items.params == {"a": "no", "b": "12:30", "c": "0o17"}
 
 
@@ -234,7 +240,7 @@ def test_find_takes_the_option_then_the_environment_then_the_working_directory(
 def test_a_missing_file_is_answered_with_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("INGEST_CONFIG", raising=False)
-    with pytest.raises(ConfigError, match="no file ingest.yaml in this directory; run `ingest init`"):
+    with pytest.raises(ConfigError, match=r"no file ingest.yaml in this directory; run `ingest init`"):
         find(None)
     with pytest.raises(ConfigError, match=r"no file other.yaml \(--config\)"):
         find(Path("other.yaml"))

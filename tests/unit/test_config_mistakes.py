@@ -1,5 +1,6 @@
 """Each mistake has its place and its words; and no text whatever makes the loader fail in another way."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from ingest.config.loader import MAX_BYTES, Loaded, load, parse
 from ingest.config.notbuilt import NOT_BUILT, NOT_BUILT_VALUES
 from ingest.config.problems import ConfigErrors
+from ingest.config.shape import every_key
 from tests.unit.test_config_loader import EXAMPLES, mistakes, stream
 
 STREAM = "path: /x, records: $"  # what follows begins in column 37
@@ -29,7 +31,7 @@ def one(keys: str) -> str:
         ("every: 5", "44: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d"),
         ("seen_limit: 1.5", "49: `seen_limit` must be a whole number, not `1.5`"),
         ('seen_limit: "${env:N}"', "49: a number carries no reference"),
-        ("key: $.[", "42: cannot read the path '$.[' at '.['"),
+        ('key: "$.["', "42: cannot read the path '$.[' at '.['"),
         ('key: "${env:KEY}"', "42: a path holds no reference"),
         ("id: [id, 5]", "46: write a path: id, a.b, $.data"),
         ("parent: {stream: repos}", "37: `parent` is not supported by this version"),
@@ -37,19 +39,31 @@ def one(keys: str) -> str:
         ("headers: {a b: x}", "47: `a b` is no name of a header: letters, digits and -"),
         ('headers: {a: "x\\ny"}', "50: `a` holds a line break or another control character"),
         ("params: {a: {b: 1}}", "49: `a` must be text, a number, true or false, or a list of them"),
-        ("params: {a: }", "46: `a` must be text, a number, true or false, or a list of them"),
+        ("params: {a: }", "48: `a` must be text, a number, true or false, or a list of them"),
         ("topic: a b", "44: `a b` is no name of a topic: letters, digits, `.`, `_` and `-`"),
         ('topic: "{sourc}.x"', "44: a topic knows the placeholders {source} and {stream} only"),
         ("topic: x.dlq.y", "44: `.dlq.` in a topic is kept for dead letters"),
         (f"topic: {'x' * 181}", "44: a topic of 181 characters; 180 at most"),
-        ('auth: {bearer: "${env:}"}', "52: malformed reference; write ${env:NAME}, ${env:NAME:-default} or ${file:/run/secrets/name}"),
+        (
+            'auth: {bearer: "${env:}"}',
+            "52: malformed reference; write ${env:NAME}, ${env:NAME:-default} or ${file:/run/secrets/name}",
+        ),
         ('auth: {bearer: "${TOKEN}"}', "52: `${TOKEN}` is no reference; did you mean `${env:TOKEN}`?"),
         ("auth: {}", "43: name exactly one of bearer, basic, api_key"),
         ("auth: token", "43: `auth` must be a mapping (key: value), not text"),
         ('auth: {api_key: {in: body, name: k, value: "${env:K}"}}', "58: `body` is not one of header, query, cookie"),
-        ('auth: {api_key: {name: "a b", value: "${env:K}"}}', "60: `a b` is no name of a header: letters, digits and -"),
-        ("auth: {api_key: {name: k, value: plain}}", "70: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"),
-        ("auth: {basic: {user: u, password: plain}}", "71: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"),
+        (
+            'auth: {api_key: {name: "a b", value: "${env:K}"}}',
+            "60: `a b` is no name of a header: letters, digits and -",
+        ),
+        (
+            "auth: {api_key: {name: k, value: plain}}",
+            "70: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
+        ),
+        (
+            "auth: {basic: {user: u, password: plain}}",
+            "71: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
+        ),
         ("auth: {oauth2: {token_url: x}}", "44: `oauth2` is not supported by this version"),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
@@ -58,7 +72,10 @@ def one(keys: str) -> str:
         ("timeout: {read: 0}", "53: `read` must be at least 1ms"),
         ("paginate: lnik", "47: `lnik` is not one of none, link, next_url, cursor, page, offset, did you mean `link`?"),
         ("paginate: {size: 5}", "47: `type` is missing, or write the type alone: `paginate: link`"),
-        ("paginate: {type: link, siz: 5}", "60: unknown key `siz`; known here: max_pages, max_empty_pages, end, type, rel"),
+        (
+            "paginate: {type: link, siz: 5}",
+            "60: unknown key `siz`; known here: max_pages, max_empty_pages, end, type, rel",
+        ),
         ("paginate: {type: page, siz: 5}", "60: unknown key `siz`, did you mean `size`?"),
         ("paginate: keyset", "47: `type: keyset` is not supported by this version"),
         ("paginate: {type: object, from: $.continue}", "54: `type: object` is not supported by this version"),
@@ -68,23 +85,56 @@ def one(keys: str) -> str:
         ("paginate: {type: offset, end: short}", "67: `end: short` needs `size`: how many rows a full page has"),
         ("paginate: {type: page, size_param: n}", "72: `size_param` needs `size`: what to send"),
         ("paginate: {type: page, size_param: page, size: 5}", "72: `page` cannot carry both the place and the size"),
-        ("paginate: {type: link, end: total}", "65: `end: total` does not go with `type: link`; write one of auto, no_token, empty"),
-        ("paginate: {type: page, end: no_token}", "65: `end: no_token` does not go with `type: page`; write one of auto, empty, short, total"),
+        (
+            "paginate: {type: link, end: total}",
+            "65: `end: total` does not go with `type: link`; write one of auto, no_token, empty",
+        ),
+        (
+            "paginate: {type: page, end: no_token}",
+            "65: `end: no_token` does not go with `type: page`; write one of auto, empty, short, total",
+        ),
         ('paginate: {type: next_url, from: "$.a[*]"}', "70: `$.a[*]` reaches several values; one is needed here"),
         ("incremental: snapshot", "50: `type: snapshot` is not supported by this version"),
         ("incremental: {type: token, from: $.next}", "57: `type: token` is not supported by this version"),
-        ("incremental: {type: time, field: x}", "57: `time` is not one of timestamp, integer, feed, did you mean `timestamp`?"),
+        (
+            "incremental: {type: time, field: x}",
+            "57: `time` is not one of timestamp, integer, feed, did you mean `timestamp`?",
+        ),
         ("incremental: {type: feed, field: x, window: 1d}", "73: `window` is not supported by this version"),
         ("incremental: {type: feed, field: x, since: {header: X}}", "81: `header` is not supported by this version"),
-        ("incremental: {type: feed, field: x, format: iso}", '81: `iso` is no time format; write rfc3339, unix, unix_ms or a pattern such as "%Y-%m-%d"'),
-        ('incremental: {type: feed, field: x, format: "%Y %Q"}', "81: strptime does not know the pattern `%Y %Q`: 'Q' is a bad directive in format '%Y %Q'"),
-        ('incremental: {type: feed, field: x, format: "%Y-%m-%d %H:%M"}', "81: `%Y-%m-%d %H:%M` has no offset (%z); say what its times mean: `timezone: UTC`"),
-        ('incremental: {type: feed, field: x, parse: ["%c"]}', "81: `%c` has no offset (%z); say what its times mean: `timezone: UTC`"),
-        ("incremental: {type: feed, field: x, timezone: Mars}", "83: unknown time zone `Mars`; write an IANA name: UTC, Europe/Berlin"),
-        ("incremental: {type: feed, field: x, lookback: 5}", "83: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d"),
-        ("incremental: {type: integer, field: x, lookback: 5m}", "86: `lookback` must be a whole number, as the field is one"),
+        (
+            "incremental: {type: feed, field: x, format: iso}",
+            '81: `iso` is no time format; write rfc3339, unix, unix_ms or a pattern such as "%Y-%m-%d"',
+        ),
+        (
+            'incremental: {type: feed, field: x, format: "%Y %Q"}',
+            "81: strptime does not know the pattern `%Y %Q`: 'Q' is a bad directive in format '%Y %Q'",
+        ),
+        (
+            'incremental: {type: feed, field: x, format: "%Y-%m-%d %H:%M"}',
+            "81: `%Y-%m-%d %H:%M` has no offset (%z); say what its times mean: `timezone: UTC`",
+        ),
+        (
+            'incremental: {type: feed, field: x, parse: ["%c"]}',
+            "81: `%c` has no offset (%z); say what its times mean: `timezone: UTC`",
+        ),
+        (
+            "incremental: {type: feed, field: x, timezone: Mars}",
+            "83: unknown time zone `Mars`; write an IANA name: UTC, Europe/Berlin",
+        ),
+        (
+            "incremental: {type: feed, field: x, lookback: 5}",
+            "83: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d",
+        ),
+        (
+            "incremental: {type: integer, field: x, lookback: 5m}",
+            "86: `lookback` must be a whole number, as the field is one",
+        ),
         ("incremental: {type: integer, field: x, lag: 5m}", "81: `lag` is for times; `type: integer` has none"),
-        ("incremental: {type: integer, field: x, since: {param: p, first: soon}}", "100: `first` must be a whole number or `unfiltered`"),
+        (
+            "incremental: {type: integer, field: x, since: {param: p, first: soon}}",
+            "101: `first` must be a whole number or `unfiltered`",
+        ),
         ("incremental: {type: feed, field: x, order: up}", "80: `up` is not one of asc, desc, none"),
     ],
 )
@@ -120,7 +170,8 @@ def test_the_first_value_must_be_one_that_the_format_sends(format_: str, first: 
 
 
 def test_a_time_zone_settles_what_naive_times_mean() -> None:
-    zoned = 'type: feed, field: x, format: "%Y-%m-%dT%H:%M:%S", timezone: Europe/Berlin, since: {param: p, first: 2024-01-01T00:00:00}'
+    zoned = 'type: feed, field: x, format: "%Y-%m-%dT%H:%M:%S", timezone: Europe/Berlin'
+    zoned += ", since: {param: p, first: 2024-01-01T00:00:00}"
     assert parse(stream(f"{STREAM}, incremental: {{{zoned}}}"))
     assert parse(stream(STREAM + ', incremental: {type: feed, field: x, format: "%Y-%m-%d"}'))
 
@@ -148,7 +199,9 @@ def test_placeholders_are_looked_for_in_headers_and_params_too() -> None:
 
 
 def test_other_braces_are_literal() -> None:
-    items = parse(stream('path: "/x/{{cursor}/{id}", records: $, params: {q: "{}"}')).config.sources["api"].streams["items"]
+    items = (
+        parse(stream('path: "/x/{{cursor}/{id}", records: $, params: {q: "{}"}')).config.sources["api"].streams["items"]
+    )
     assert items.path == "/x/{{cursor}/{id}"
 
 
@@ -177,28 +230,67 @@ def test_a_base_url_is_absolute_and_nothing_but_a_base(url: str, wrong: str) -> 
         ("version: 2", "ingest.yaml:1:10: `version` must be `1`"),
         ("{}", "ingest.yaml:1:1: `version` is missing"),
         ("[]", "ingest.yaml:1:1: must be a mapping (key: value), not a list"),
-        ("version: 1\nlog: amqp://x", "ingest.yaml:2:6: `amqp://` is no event log; write kafka://HOST:9092,HOST:9092 or sqlite:///PATH"),
+        (
+            "version: 1\nlog: amqp://x",
+            "ingest.yaml:2:6: `amqp://` is no event log; write kafka://HOST:9092,HOST:9092 or sqlite:///PATH",
+        ),
         ("version: 1\nlog: {url: kafka://x, security: {}}", "ingest.yaml:2:7: `url` is not supported by this version"),
-        ("version: 1\nstore: mysql://u:pw@x", "ingest.yaml:2:8: `mysql://` is no database that is known here; write postgresql://… or sqlite:///PATH"),
-        ("version: 1\nstate: sqlite://x", "ingest.yaml:2:8: a SQLite URL is sqlite:///PATH (relative) or sqlite:////PATH (absolute)"),
+        (
+            "version: 1\nstore: mysql://u:pw@x",
+            "ingest.yaml:2:8: `mysql://` is no database that is known here; write postgresql://… or sqlite:///PATH",
+        ),
+        (
+            "version: 1\nstate: sqlite://x",
+            "ingest.yaml:2:8: a SQLite URL is sqlite:///PATH (relative) or sqlite:////PATH (absolute)",
+        ),
         ("version: 1\ninclude: [x]", "ingest.yaml:2:1: `include` is not supported by this version"),
         ("version: 1\nops: {listen: 9090}", 'ingest.yaml:2:15: `listen` must be text; write it in quotes: "…"'),
-        ("version: 1\nops: {listen: localhost}", "ingest.yaml:2:15: `localhost` is no address to listen on; write HOST:PORT: 0.0.0.0:9090"),
+        (
+            "version: 1\nops: {listen: localhost}",
+            "ingest.yaml:2:15: `localhost` is no address to listen on; write HOST:PORT: 0.0.0.0:9090",
+        ),
         ("version: 1\ntopics: {create: yes}", "ingest.yaml:2:18: `create` must be true or false, not `yes`"),
         ("version: 1\ntopics: {replication: 1}", "ingest.yaml:2:23: min_insync (2) is more than replication (1)"),
-        ("version: 1\ntopics: {overrides: {a.b: {replication: 1}}}", "ingest.yaml:2:27: min_insync (2) is more than replication (1)"),
-        ("version: 1\ntopics: {max_message: 1}", "ingest.yaml:2:23: `1` is no size; write a number with a unit: 500KB, 64MB"),
+        (
+            "version: 1\ntopics: {overrides: {a.b: {replication: 1}}}",
+            "ingest.yaml:2:27: min_insync (2) is more than replication (1)",
+        ),
+        (
+            "version: 1\ntopics: {max_message: 1}",
+            "ingest.yaml:2:23: `1` is no size; write a number with a unit: 500KB, 64MB",
+        ),
         ("version: 1\nsources:", "ingest.yaml:2:9: `sources` is empty; it must be a mapping (key: value)"),
-        ("version: 1\nsources: {a: {base_url: https://x, streams: {}}}", "ingest.yaml:2:45: `streams` must not be empty"),
-        ("version: 1\nsources: {a: {base_url: https://x, defaults: 1, streams: {b: {path: /x, records: $}}}}", "ingest.yaml:2:36: `defaults` must be a mapping: what the streams of this source share"),
-        ("version: 1\nconsumers: {a: {kind: archive, path: x}}", "ingest.yaml:2:23: `kind: archive` is not supported by this version"),
-        ("version: 1\nconsumers: {a: {kind: store, topics: [x], current: true}}", "ingest.yaml:2:43: `current` is not supported by this version"),
-        ("version: 1\nconsumers: {a: {kind: store, topics: x}}", "ingest.yaml:2:38: `topics` must be a list, not text: write […]"),
-        ("version: 1\nconsumers: {a: {kind: store, topics: [a b]}}", "ingest.yaml:2:39: `a b` matches no topic; write a topic or a glob: billing.charges, billing.*"),
+        (
+            "version: 1\nsources: {a: {base_url: https://x, streams: {}}}",
+            "ingest.yaml:2:45: `streams` must not be empty",
+        ),
+        (
+            "version: 1\nsources: {a: {base_url: https://x, defaults: 1, streams: {b: {path: /x, records: $}}}}",
+            "ingest.yaml:2:36: `defaults` must be a mapping: what the streams of this source share",
+        ),
+        (
+            "version: 1\nconsumers: {a: {kind: archive, path: x}}",
+            "ingest.yaml:2:23: `kind: archive` is not supported by this version",
+        ),
+        (
+            "version: 1\nconsumers: {a: {kind: store, topics: [x], current: true}}",
+            "ingest.yaml:2:43: `current` is not supported by this version",
+        ),
+        (
+            "version: 1\nconsumers: {a: {kind: store, topics: x}}",
+            "ingest.yaml:2:38: `topics` must be a list, not text: write […]",
+        ),
+        (
+            "version: 1\nconsumers: {a: {kind: store, topics: [a b]}}",
+            "ingest.yaml:2:39: `a b` matches no topic; write a topic or a glob: billing.charges, billing.*",
+        ),
         ("", "ingest.yaml:1:1: the file is empty; run `ingest init` to write one"),
         ("# nothing", "ingest.yaml:1:1: the file is empty; run `ingest init` to write one"),
         ("version: 1\nversion: 1", "ingest.yaml:2:1: `version` is here twice (first in line 1)"),
-        ("version: 1\n<<: {a: 1}", "ingest.yaml:2:1: `<<` is not part of YAML 1.2; what streams share stands in `defaults`"),
+        (
+            "version: 1\n<<: {a: 1}",
+            "ingest.yaml:2:1: `<<` is not part of YAML 1.2; what streams share stands in `defaults`",
+        ),
         ("version: 1\n? [a]\n: 1", "ingest.yaml:2:3: a key must be text"),
         ("version: !!python/none 1", "ingest.yaml:1:10: tags (tag:yaml.org,2002:python/none) mean nothing here"),
         ("version: 1\na: b: c", "ingest.yaml:2:5: no YAML: mapping values are not allowed here"),
@@ -224,7 +316,8 @@ def test_an_alias_that_multiplies_itself_is_stopped() -> None:
 def test_defaults_that_multiply_themselves_are_stopped() -> None:
     wide = ", ".join(f"p{n}: 1" for n in range(1000))
     streams = "\n".join(f"      s{n}: {{path: /x}}" for n in range(200))
-    text = f"version: 1\nsources:\n  a:\n    base_url: https://x\n    defaults: {{params: {{{wide}}}}}\n    streams:\n{streams}\n"
+    text = "version: 1\nsources:\n  a:\n    base_url: https://x\n"
+    text += f"    defaults: {{params: {{{wide}}}}}\n    streams:\n{streams}\n"
     [line] = mistakes(text)
     assert "more than 100,000 values once `defaults` are merged" in line
 
@@ -275,23 +368,36 @@ def test_what_is_not_built_leaves_no_echo() -> None:
 
 
 def test_nothing_that_is_built_is_called_not_built() -> None:
-    from ingest.config.shape import every_key
-
     built = {".".join(path) for path in every_key()}
     assert not built & NOT_BUILT
     assert not {key for key in NOT_BUILT_VALUES if key not in built}
 
 
-KEYS = st.sampled_from(
-    "version log store topics sources consumers a b base_url auth bearer basic defaults streams path records id paginate type "
-    "incremental field since first format every params headers retry statuses topic kind batch overrides parent <<".split()
-)
+KEYS = st.sampled_from([*NOT_BUILT, "<<", "a", "defaults", *(step for path in every_key() for step in path)])
 WORDS = st.sampled_from(
-    ["1", "link", "cursor", "$.data", "5m", "none", "https://x", "${env:A}", "${", "{cursor}", "feed", "unix", "~", "store", "."]
+    [
+        "1",
+        "link",
+        "cursor",
+        "$.data",
+        "5m",
+        "none",
+        "https://x",
+        "${env:A}",
+        "${",
+        "{cursor}",
+        "feed",
+        "unix",
+        "~",
+        "store",
+        ".",
+    ]
 )
 SCALARS = st.one_of(WORDS, st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8))
 TREES = st.recursive(
-    SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=6)), max_leaves=30
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(KEYS, inner, max_size=6)),
+    max_leaves=30,
 )
 
 
@@ -312,8 +418,6 @@ def test_any_text_gives_a_configuration_or_its_mistakes(text: str) -> None:
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TREES, st.booleans())
 def test_any_tree_gives_a_configuration_or_its_mistakes(tree: object, inside: bool) -> None:
-    import json
-
     text = json.dumps({"version": 1, "sources": {"a": tree}} if inside else tree, ensure_ascii=True)
     outcome(text)
 

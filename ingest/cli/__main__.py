@@ -1,0 +1,5 @@
+"""`python -m ingest.cli` is `ingest`."""
+
+from ingest.cli import main
+
+main()

@@ -1,0 +1,48 @@
+"""Looks into a Kafka consumer group, and ends memberships as the coordinator does after a session timeout of 45 s."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.client import AIOKafkaClient
+from aiokafka.protocol.group import LeaveGroupRequest
+
+
+class Group(NamedTuple):
+    state: str
+    members: Sequence[str]
+
+
+async def describe(bootstrap: str, group: str) -> Group:
+    async with _admin(bootstrap) as admin:
+        [response] = await admin.describe_consumer_groups([group])
+        [(_, _, state, _, _, members, *_)] = response.groups
+        return Group(state, [member[0] for member in members])
+
+
+async def evict(bootstrap: str, group: str, members: Sequence[str] | None = None) -> None:
+    """These members, or all. Whoever is alive joins again."""
+    if members is None:
+        members = (await describe(bootstrap, group)).members
+    if not members:
+        return
+    client = AIOKafkaClient(bootstrap_servers=bootstrap)
+    await client.bootstrap()
+    try:
+        coordinator = await client.coordinator_lookup(0, group)
+        for member in members:
+            response = await client.send(coordinator, LeaveGroupRequest(group, member))
+            assert response.error_code == 0, response
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    try:
+        yield admin
+    finally:
+        await admin.close()

@@ -1,0 +1,130 @@
+"""The real commands, with one difference: the process is signalled at a chosen instant.
+
+    python -m tests.chaos.victim run POINT N SIGNAL [--lease-ttl S] [--claim-ttl S]
+    python -m tests.chaos.victim consume POINT N SIGNAL [--forever]
+
+What is configured, opened and run is what `ingest run --once` and `ingest consume warehouse` would; the adapters are
+wrapped (tests/chaos/fate.py). Prints what `--json` prints, and ends with the same exit codes.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import signal
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+
+from checkpoints import Checkpoints, Leases
+from checkpoints.keeping import LEASE_TTL
+from checkpoints.postgres import PostgresCheckpoints
+from checkpoints.sqlite import SqliteCheckpoints
+from consumers.run import Runner as ConsumerRunner
+from consumers.store import EventStore
+from consumers.store.postgres import PostgresStore
+from consumers.store.sqlite import SqliteStore
+from ingest import topics
+from ingest.app import App
+from ingest.cli import show
+from ingest.cli.context import REDACTOR, loaded
+from ingest.cli.run import names, open_streams, select
+from ingest.config import addresses
+from ingest.config.addresses import PostgresAddress
+from ingest.config.loader import Loaded
+from ingest.eventlog import EventLog
+from ingest.report import exit_code
+from ingest.run import Runner
+from ingest.signals import stopping
+from tests.chaos.fate import (
+    DoomedCheckpoints,
+    DoomedDatabase,
+    DoomedLog,
+    DoomedPostgres,
+    DoomedSource,
+    DoomedStore,
+    Fate,
+)
+
+CONSUMER = "warehouse"
+
+
+class DoomedApp(App):
+    """The application whose every part may be the last that its process uses."""
+
+    def __init__(self, loaded: Loaded, fate: Fate, claim_ttl: float | None) -> None:
+        super().__init__(loaded, REDACTOR)
+        self._fate, self._claim_ttl = fate, claim_ttl
+
+    async def log(self) -> EventLog:
+        return DoomedLog(await super().log(), self._fate)
+
+    async def store(self) -> EventStore:
+        address = addresses.store(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            return DoomedStore(PostgresStore(DoomedPostgres(await self._pool(address), self._fate)), self._fate)
+        return DoomedStore(SqliteStore(DoomedDatabase(await self._sqlite(address), self._fate)), self._fate)
+
+    async def state(self) -> tuple[Checkpoints, Leases]:
+        _, leases = await super().state()
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        checkpoints: Checkpoints
+        if isinstance(address, PostgresAddress):
+            checkpoints = PostgresCheckpoints(DoomedPostgres(await self._pool(address), self._fate))
+        else:
+            checkpoints = SqliteCheckpoints(DoomedDatabase(await self._sqlite(address), self._fate))
+        return DoomedCheckpoints(checkpoints, self._fate, self._claim_ttl), leases
+
+
+async def run(app: App, fate: Fate, lease_ttl: float) -> int:
+    """`ingest run --once --json`."""
+    async with AsyncExitStack() as stack:
+        streams = [
+            dataclasses.replace(stream, source=DoomedSource(stream.source, fate))
+            for stream in await open_streams(app, select(app, [], []), stack)
+        ]
+        stop = (await stack.enter_async_context(stopping())).stop
+        await topics.ensure(await app.admin(), names(streams), app.config.topics, replicated=app.replicated)
+        checkpoints, leases = await app.state()
+        runner = Runner(await app.publisher(), checkpoints, leases, app.holder, lease_ttl=lease_ttl)
+        reports = await runner.once(streams, stop)
+    show.reports(reports, as_json=True, scrub=REDACTOR.scrub)
+    return exit_code(reports)
+
+
+async def consume(app: App, *, once: bool) -> int:
+    """`ingest consume warehouse [--once] --json`."""
+    consumer = app.config.consumers[CONSUMER]
+    async with stopping() as stopped:
+        admin = await app.admin()
+
+        async def prepare(found: Sequence[str]) -> None:
+            await topics.ensure(admin, found, app.config.topics, replicated=app.replicated)
+
+        runner = ConsumerRunner(
+            name=CONSUMER, batch=consumer.batch, log=await app.log(), admin=admin, store=await app.store(),
+            publisher=await app.publisher(), prepare=prepare,
+        )  # fmt: skip
+        work = runner.once if once else runner.forever
+        tallies = await work(consumer.topics, stopped.stop)
+    show.tallies(tallies, as_json=True)
+    return 1 if once and stopped.stop.is_set() else 0
+
+
+async def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos.victim")
+    parser.add_argument("command", choices=["run", "consume"])
+    parser.add_argument("point")
+    parser.add_argument("nth", type=int)
+    parser.add_argument("signal", type=signal.Signals.__getitem__)
+    parser.add_argument("--lease-ttl", type=float, default=LEASE_TTL)
+    parser.add_argument("--claim-ttl", type=float, default=None)
+    parser.add_argument("--forever", action="store_true")
+    arguments = parser.parse_args()
+    fate = Fate(arguments.point, arguments.nth, arguments.signal)
+    async with DoomedApp(loaded(None), fate, arguments.claim_ttl) as app:
+        if arguments.command == "run":
+            return await run(app, fate, arguments.lease_ttl)
+        return await consume(app, once=not arguments.forever)
+
+
+if __name__ == "__main__":
+    raise SystemExit(asyncio.run(main()))

@@ -1,0 +1,262 @@
+"""What only the Kafka log does: members that share a topic, brokers that refuse or do not answer."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from structlog.testing import capture_logs
+
+from ingest.errors import ConfigError, LogUnavailable
+from ingest.eventlog import Batch, Subscription
+from ingest.eventlog.kafka import KafkaLog
+from tests.contract.eventlogs import (
+    DEADLINE,
+    WAIT,
+    Store,
+    message,
+    new_topic,
+    numbered,
+    offsets_by_partition,
+    publish,
+    read_all,
+    records_of,
+    some_batch,
+    spec,
+)
+from tests.harness import kafka as kafka_server
+from tests.harness.kafka import Kafka
+from tests.harness.names import unique
+
+FROZEN_DEADLINE = 2.0  # seconds for a page, in the test whose broker does not answer
+
+
+@pytest.fixture
+def log(kafka: Kafka) -> KafkaLog:
+    return KafkaLog(kafka.bootstrap)
+
+
+@pytest_asyncio.fixture
+async def cluster(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
+    """What a person does to the cluster behind our back."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await client.start()
+    yield client
+    await client.close()
+
+
+@asynccontextmanager
+async def member(log: KafkaLog, topic: str, group: str, store: Store) -> AsyncIterator[Subscription]:
+    async with log.subscribe(topic, group, store, records=50, bytes=1_000_000, wait=WAIT) as subscription:
+        yield subscription
+
+
+async def committed(cluster: AIOKafkaAdminClient, group: str) -> dict[int, int]:
+    """Partition → committed offset, as lag tools see it."""
+    found = await cluster.list_consumer_group_offsets(group)
+    return {tp.partition: offset.offset for tp, offset in found.items()}
+
+
+async def set_max_message(cluster: AIOKafkaAdminClient, topic: str, limit: int) -> None:
+    config = {"max.message.bytes": str(limit)}
+    await cluster.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
+
+
+async def test_members_of_a_group_share_the_partitions_and_read_everything_once(log: KafkaLog) -> None:
+    topic, group, store = await new_topic(log, partitions=4), unique("g"), Store()
+    read: list[tuple[int, Batch]] = []
+
+    async def consume(n: int, subscription: Subscription) -> None:
+        batch = await subscription.next_batch()
+        if batch.spans and not batch.lost:
+            store.write(batch)
+            read.append((n, batch))
+            await subscription.commit(batch)
+
+    async with AsyncExitStack() as stack:
+        members = [await stack.enter_async_context(member(log, topic, group, store)) for _ in range(2)]
+        async with asyncio.timeout(DEADLINE):
+            while {len(m.lag()) for m in members} != {2}:
+                await asyncio.gather(*(m.next_batch() for m in members))
+        await publish(log, topic, numbered(400, keys=40))
+        async with asyncio.timeout(DEADLINE):
+            while sum(len(batch.records) for _, batch in read) < 400:
+                await asyncio.gather(*(consume(n, m) for n, m in enumerate(members)))
+    partitions = [{span.partition for m, batch in read if m == n for span in batch.spans} for n in range(2)]
+    assert partitions[0] | partitions[1] == {0, 1, 2, 3}
+    assert not partitions[0] & partitions[1]
+    assert len(records_of([batch for _, batch in read])) == 400
+
+
+async def test_a_revocation_waits_for_the_batch_that_is_written_and_loses_what_was_read_ahead(log: KafkaLog) -> None:
+    topic, group, store = await new_topic(log, partitions=2), unique("g"), Store()
+    await publish(log, topic, numbered(200, keys=40))
+    async with member(log, topic, group, store) as first:
+        writing, ahead = await some_batch(first), await some_batch(first)
+        async with member(log, topic, group, store) as second:
+            async with asyncio.timeout(DEADLINE):
+                while not ahead.lost:  # the revocation has begun
+                    await asyncio.gather(first.next_batch(), second.next_batch())
+            assert not writing.lost
+            store.write(writing)
+            await first.commit(writing)
+            rest: list[Batch] = []
+            async with asyncio.timeout(DEADLINE):
+                while sum(len(batch.records) for batch in (writing, *rest)) < 200:
+                    for subscription in (first, second):
+                        batch = await subscription.next_batch()
+                        if batch.spans and not batch.lost:
+                            store.write(batch)
+                            rest.append(batch)
+                            await subscription.commit(batch)
+    assert not writing.lost
+    for offsets in offsets_by_partition(records_of([writing, *rest])).values():
+        assert sorted(offsets) == list(range(len(offsets)))
+
+
+async def test_closing_ends_the_wait_of_a_revocation_and_the_batch_is_lost(log: KafkaLog) -> None:
+    topic, group, store = await new_topic(log, partitions=2), unique("g"), Store()
+    await publish(log, topic, numbered(200, keys=40))
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(member(log, topic, group, store))
+        never_written, ahead = await some_batch(first), await some_batch(first)
+        async with member(log, topic, group, store) as second:
+            async with asyncio.timeout(DEADLINE):
+                while not ahead.lost:
+                    await asyncio.gather(first.next_batch(), second.next_batch())
+            await stack.aclose()
+            assert never_written.lost
+            while sum(store.stands.values()) < 200:
+                batch = await some_batch(second)
+                if not batch.lost:
+                    store.write(batch)
+                    await second.commit(batch)
+
+
+async def test_offsets_are_committed_for_lag_tools_and_never_move_back(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic, group, store = await new_topic(log, partitions=1), unique("g"), Store()
+    await publish(log, topic, numbered(100))
+    async with member(log, topic, group, store) as subscription:
+        first, second = await some_batch(subscription), await some_batch(subscription)
+        await subscription.commit(second)
+        assert await committed(cluster, group) == {0: 100}
+        await subscription.commit(first)
+        assert await committed(cluster, group) == {0: 100}
+
+
+async def test_a_lost_batch_is_not_committed(log: KafkaLog, cluster: AIOKafkaAdminClient) -> None:
+    topic, group = await new_topic(log, partitions=1), unique("g")
+    await publish(log, topic, numbered(20))
+    async with member(log, topic, group, Store()) as subscription:
+        batch = await some_batch(subscription)
+        await subscription.rewind()
+        await subscription.commit(batch)
+        assert await committed(cluster, group) == {}
+
+
+async def test_offsets_trimmed_unread_are_said_to_be_lost_and_the_span_starts_at_the_store(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    await publish(log, topic, numbered(10))
+    await cluster.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=7)})
+    with capture_logs() as logged:
+        async with member(log, topic, unique("g"), Store({0: 4})) as subscription:
+            batch = await some_batch(subscription)
+    assert [record.offset for record in batch.records] == [7, 8, 9]
+    assert (batch.spans[0].start, batch.spans[0].end) == (4, 10)
+    assert [(entry["partition"], entry["first"], entry["count"]) for entry in logged] == [(0, 4, 3)]
+
+
+async def test_a_page_that_the_broker_refuses_is_an_outage_and_the_next_one_is_published(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic, neighbour = await new_topic(log, partitions=1), await new_topic(log, partitions=1)
+    page = [message("k", b"first"), message("k", random.Random(1).randbytes(10_000)), message("k", b"last")]
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, numbered(3))
+        await set_max_message(cluster, topic, 5_000)
+        with pytest.raises(LogUnavailable, match="MessageSizeTooLarge"):
+            await publisher.publish(topic, page)
+        assert (await publisher.publish(neighbour, numbered(3))).acknowledged == 3
+        again = await publisher.publish(topic, page)
+    assert (again.acknowledged, again.oversized) == (2, (1,))
+    assert [record.value for record in await read_all(log, topic)][-2:] == [b"first", b"last"]
+
+
+async def test_pages_on_a_producer_that_failed_are_all_refused_and_all_published_on_the_next_try(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topics = [await new_topic(log, partitions=1) for _ in range(4)]
+    page = [message("k", b"%d " % n + random.Random(n).randbytes(2_000)) for n in range(300)]
+    async with log.publisher() as publisher:
+
+        async def publish_until_acknowledged(topic: str) -> int:
+            attempts = 0
+            while True:
+                attempts += 1
+                try:
+                    await publisher.publish(topic, page)
+                except LogUnavailable:
+                    assert attempts < 20
+                else:
+                    return attempts
+
+        await publisher.publish(topics[0], numbered(1))
+        await set_max_message(cluster, topics[0], 400)
+        attempts = await asyncio.gather(*(publish_until_acknowledged(topic) for topic in topics))
+    assert attempts[0] > 1
+    for topic in topics[1:]:
+        assert [record.value for record in await read_all(log, topic)][-300:] == [m.value for m in page]
+
+
+async def test_a_broker_that_freezes_is_an_outage_and_the_page_is_published_when_it_is_back(tmp_path: Path) -> None:
+    kafka = kafka_server.start(tmp_path / "kafka")
+    try:
+        log = KafkaLog(kafka.bootstrap, delivery_deadline=FROZEN_DEADLINE)
+        topic = await new_topic(log, partitions=2)
+        async with log.publisher() as publisher:
+            await publisher.publish(topic, numbered(10))
+            kafka.pause()
+            with pytest.raises(LogUnavailable, match="TimeoutError"):
+                await publisher.publish(topic, numbered(10, first=10))
+            kafka.resume()
+            await publisher.publish(topic, numbered(10, first=10))
+            await publisher.publish(topic, numbered(10, first=20))
+        records = await read_all(log, topic)
+        for key in range(7):
+            values = [int(record.value[5:-1]) for record in records if record.value and record.key == b"key-%d" % key]
+            assert list(dict.fromkeys(values)) == [n for n in range(30) if n % 7 == key]
+    finally:
+        kafka.close()
+
+
+async def test_too_few_brokers_for_the_replication_is_for_a_person(log: KafkaLog) -> None:
+    async with log.admin() as admin:
+        with pytest.raises(ConfigError, match="replication: 1"):
+            await admin.create([spec(unique("orders"))._replace(replication=3)])
+
+
+async def test_a_name_that_kafka_refuses_is_for_a_person(log: KafkaLog) -> None:
+    async with log.admin() as admin:
+        with pytest.raises(ConfigError, match="InvalidTopicError"):
+            await admin.create([spec("no/slashes")])
+
+
+async def test_a_broker_that_is_not_there_is_an_outage() -> None:
+    log = KafkaLog("127.0.0.1:1")
+    with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:1"):
+        await publish(log, "orders", numbered(1))
+    with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:1"):
+        async with log.subscribe("orders", "g", Store(), records=1, bytes=1, wait=WAIT):
+            pass
+    with pytest.raises(LogUnavailable, match=r"127\.0\.0\.1:1"):
+        await read_all(log, "orders")

@@ -1,0 +1,1 @@
+"""The command as a user runs it, on real servers and real data."""

@@ -1,0 +1,73 @@
+"""The documentation says what the program does: every verb, metric and example in it is real."""
+
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import Metric
+from prometheus_client.metrics import MetricWrapperBase
+from typer.main import get_command
+
+from ingest import metrics
+from ingest.cli import app
+from ingest.config.loader import load, parse
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
+
+
+def yaml_blocks(text: str) -> list[str]:
+    return re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+
+
+def described() -> list[Metric]:
+    return [m for v in vars(metrics).values() if isinstance(v, MetricWrapperBase) for m in v.describe()]
+
+
+def full_name(metric: Metric) -> str:
+    return metric.name + {"counter": "_total", "info": "_info"}.get(metric.type, "")
+
+
+def verbs() -> list[str]:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    return list(commands) + [
+        f"{name} {sub}" for name, group in commands.items() for sub in getattr(group, "commands", ())
+    ]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").rglob("*.yaml")), ids=lambda path: path.parent.name)
+def test_every_example_is_accepted(path: Path) -> None:
+    assert load(path).config.sources
+
+
+def test_the_file_that_init_writes_is_accepted() -> None:
+    assert load(ROOT / "ingest" / "cli" / "init.yaml").config.consumers
+
+
+@pytest.mark.parametrize("text", yaml_blocks(README))
+def test_the_readme_shows_a_configuration_that_is_accepted(text: str) -> None:
+    assert parse(text).config.sources
+
+
+def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
+    documented = set(re.findall(r"^\| `(ingest_\w+)` \|", OPERATIONS, re.MULTILINE))
+    assert documented == {full_name(metric) for metric in described()}
+
+
+def test_the_labels_of_every_metric_are_documented() -> None:
+    rows = dict(re.findall(r"^\| `(ingest_\w+)` \| ([^|]*) \|", OPERATIONS, re.MULTILINE))
+    for value in vars(metrics).values():
+        if isinstance(value, MetricWrapperBase) and value is not metrics.build_info:
+            assert rows[full_name(next(iter(value.describe())))].split(", ") == list(value._labelnames)
+
+
+@pytest.mark.parametrize("verb", verbs())
+def test_every_verb_is_in_the_readme(verb: str) -> None:
+    name, _, sub = verb.partition(" ")
+    assert re.search(rf"^\| .*`[^`]*\b{name}\b[^`]*\b{sub}", README, re.MULTILINE)
+
+
+def test_the_readme_names_only_files_that_exist() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target
