@@ -4,7 +4,7 @@ A batch is read from the log and written to the store in one transaction with th
 are they committed to the log. So after a crash at any instruction the store says where to go on, and what is written a
 second time is a row that exists already. While the store writes one batch the next one is read.
 
-A bad record goes to the dead-letter topic; an outage is no bad record: then the consumer waits, and keeps its membership.
+A bad record goes to the dead-letter topic. An outage is no bad record: then the consumer waits, and stays a member.
 """
 
 import asyncio
@@ -65,6 +65,7 @@ class Consumer:
         try:
             while not stop.is_set():
                 batch = await reading
+                self._show_lag()
                 reading = asyncio.create_task(self._subscription.next_batch())
                 if batch.lost:
                     continue
@@ -154,7 +155,6 @@ class Consumer:
         if batch.records:
             oldest = min(record.timestamp for record in batch.records)
             metrics.record_to_row.labels(*labels).observe(max(0.0, now - oldest / 1000))
-        self._show_lag()
         tally.changed(tally)
 
     def _show_lag(self) -> None:

@@ -24,16 +24,8 @@ STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock
 POOL_SIZE = 8
 
 # PostgreSQL documentation, appendix A, "Error Codes"; the longest prefix that matches decides.
-OUTAGE = (
-    "08",
-    "53",
-    "57P",
-    "57014",
-    "40",
-    "55P03",
-    "XX",
-    "58",
-)  # connection, resources, shutdown, timeout, conflict, lock, internal, I/O
+# connection, resources, shutdown, timeout, conflict, lock, internal, I/O
+OUTAGE = ("08", "53", "57P", "57014", "40", "55P03", "XX", "58")
 # data exception, limit exceeded, not null, check, type
 BAD_ROW = ("22", "54", "23502", "23514", "42804")
 # everything else (42 no such table, 28 authorisation, 25006 read only, 3D no such database …) is for a person
@@ -50,9 +42,9 @@ def translated(exc: BaseException) -> IngestError | None:
             return StoreUnavailable(f"Postgres: {text}")
         hint = ": run `ingest migrate`" if state in ("42P01", "3F000", "42703") else ""
         return ConfigError(f"Postgres: {text}{hint}")
-    if isinstance(
-        exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
-    ):
+    if isinstance(exc, asyncpg.InterfaceError) and isinstance(exc, ValueError):  # an argument that has no wire form
+        return BadRecord(f"{type(exc).__name__}: {exc}", stage="write", code="argument")
+    if isinstance(exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)):
         return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc}")
     return None
 

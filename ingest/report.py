@@ -101,7 +101,8 @@ class Report:
         level(
             "stream finished",
             stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
-            stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
+            unchanged=self.unchanged, dead_letters=self.dead_letters, retries=self.retries,
+            seconds=round(self.seconds, 3),
         )  # fmt: skip
         self.changed(self)
 

@@ -7,14 +7,15 @@ takes a lease that was not given back as a sign that the last page may be in the
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import structlog
 
-from checkpoints import Checkpoints, Claim, Leases, StreamId
+from checkpoints import Checkpoints, Claim, Leases, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL, keep
 from ingest import deadletter
-from ingest.errors import Permanent, Superseded, Transient
+from ingest.errors import Permanent, StoreUnavailable, Superseded, Transient
 from ingest.eventlog import Publisher
 from ingest.poller import Poller, Target
 from ingest.report import Outcome, Report
@@ -25,10 +26,7 @@ from ingest.sources.cursor import describe
 log = structlog.get_logger()
 
 CLAIM_EVERY = 0.5  # seconds between tries while someone else holds the lease
-FAILED_BASE, FAILED_CAP = (
-    1.0,
-    300.0,
-)  # seconds until a stream that failed is tried again, when it has no shorter `every`
+FAILED_BASE, FAILED_CAP = 1.0, 300.0  # seconds until a stream that failed is tried again, where `every` is shorter
 
 
 @dataclass(frozen=True)
@@ -90,8 +88,11 @@ class Runner:
 
     async def _claimed_run(self, stream: Stream, report: Report, stop: asyncio.Event, patience: float) -> None:
         asked_at, claim = await self._claim(stream.target.stream, stop, patience)
+        if claim is None and stop.is_set():
+            report.end(Outcome.INCOMPLETE, "stopped by a signal")
+            return
         if claim is None:
-            holder = await self.leases.holder(f"stream:{stream.target.stream}")
+            holder = await self.leases.holder(stream_lease(stream.target.stream))
             report.end(Outcome.UNAVAILABLE, f"another poller holds the stream: {holder or 'it has just ended'}")
             return
         report.cursor_from = report.cursor_to = describe(claim.cursor)
@@ -101,7 +102,8 @@ class Runner:
                 await poller.run(stop)
             finally:
                 if not poller.in_flight:
-                    await self.leases.release(claim.lease)
+                    with suppress(StoreUnavailable):  # then it ends by itself
+                        await self.leases.release(claim.lease)
 
     async def _claim(self, stream: StreamId, stop: asyncio.Event, patience: float) -> tuple[float, Claim | None]:
         """The claim, and `time.monotonic()` from before it was asked for."""

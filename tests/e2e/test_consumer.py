@@ -1,0 +1,209 @@
+"""The consumer when something is wrong: a bad record, an outage, someone who was faster. Real log, real store."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from consumers.consumer import Tally
+from consumers.run import Runner
+from consumers.store import EventStore, Query, Written
+from consumers.store.postgres import PostgresStore
+from ingest import topics
+from ingest.app import App
+from ingest.config.loader import parse
+from ingest.config.model import BatchLimits
+from ingest.errors import LogUnavailable
+from ingest.event import Envelope, Event, Message, Record
+from ingest.eventlog import EventLog, Published, Publisher, Span
+from ingest.redaction import Redactor
+from migrations.runner import migrate
+from tests.e2e.command import Engine
+from tests.harness import postgres as postgres_server
+from tests.harness.names import unique
+
+ENVELOPE = Envelope("shop", "orders", 1)
+BATCH = BatchLimits.model_validate({"wait": "50ms", "records": 1000})
+
+
+def event(name: str, value: bytes = b'{"good":true}', key: str = "") -> Message:
+    return ENVELOPE.message(f"shop:orders:{name}", name, key or name, None, value)
+
+
+@dataclass
+class Place:
+    """One topic on one engine, and what reads it."""
+
+    log: EventLog
+    store: EventStore
+    publisher: Publisher
+    runner: Runner
+    topic: str
+    tallies: list[Tally] = field(default_factory=list)
+
+    async def publish(self, *messages: Message) -> None:
+        await self.publisher.publish(self.topic, messages)
+
+    async def consume(self) -> Tally:
+        """Everything that is there now."""
+        self.runner.tallies.clear()
+        return (await self.runner.once([self.topic], asyncio.Event()))[0]
+
+    async def stored(self) -> list[str]:
+        return sorted([row.event_id.removeprefix("shop:orders:") async for row in self.store.events(Query())])
+
+    async def dead(self) -> list[Record]:
+        async with self.log.reader() as reader:
+            return [record async for record in reader.read(f"{self.topic}.dlq.warehouse")]
+
+
+@asynccontextmanager
+async def opened(engine: Engine, folder: Path) -> AsyncIterator[Place]:
+    embedded = f"sqlite:///{folder / 'ingest.db'}"
+    log_url = engine.environment.get("INGEST_LOG_URL", embedded)
+    store_url = engine.environment.get("INGEST_STORE_URL", embedded)
+    loaded = parse(
+        f'version: 1\nlog: "{log_url}"\nstore: "{store_url}"\n'
+        "topics: {partitions: 3, replication: 1, min_insync: 1, durability: relaxed}\n"
+    )
+    topic = unique("shop")
+    async with App(loaded, Redactor()) as app:
+        admin, log, store, publisher = await app.admin(), await app.log(), await app.store(), await app.publisher()
+
+        async def prepare(names: Sequence[str]) -> None:
+            await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
+
+        await prepare([topic])
+        runner = Runner("warehouse", BATCH, log, admin, store, publisher, prepare)
+        yield Place(log, store, publisher, runner, topic)
+
+
+async def test_bad_records_become_dead_letters_with_their_bytes_and_their_neighbours_are_stored(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        no_event = Message(b"k", b"no event at all", [("content-type", b"text/plain"), ("x", b"\xff")])
+        broken = event("broken", b'{"half":')
+        nul = event("nul\0id")
+        good = [event(f"good-{n}") for n in range(50)]
+        await place.publish(*good[:20], no_event, *good[20:30], broken, nul, *good[30:])
+        tally = await place.consume()
+        assert (tally.inserted, tally.duplicates, tally.dead_letters) == (50, 0, 3)
+        assert len(await place.stored()) == 50
+        letters = {record.value: record for record in await place.dead()}
+        assert set(letters) == {no_event.value, broken.value, nul.value}
+        for message in (no_event, broken, nul):
+            letter = letters[message.value]
+            headers = dict(letter.headers)
+            assert letter.key == message.key
+            assert list(letter.headers)[: len(message.headers)] == message.headers
+            assert headers["dlq.original.topic"] == place.topic.encode()
+            assert headers["dlq.error.message"]
+        assert dict(letters[no_event.value].headers)["dlq.stage"] == b"decode"
+        assert dict(letters[broken.value].headers)["dlq.stage"] == b"write"
+
+        again = await place.consume()
+        assert (again.inserted, again.dead_letters, len(await place.dead())) == (0, 0, 3)
+
+
+class Refusing:
+    """A publisher that refuses the first few pages, before or after they are in the log."""
+
+    def __init__(self, real: Publisher, refusals: int, *, after: bool) -> None:
+        self._real, self._left, self._after = real, refusals, after
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
+        self._left -= 1
+        if self._left < 0:
+            return await self._real.publish(topic, messages)
+        if self._after:
+            await self._real.publish(topic, messages)
+        raise LogUnavailable("refused by the test")
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+async def test_offsets_do_not_move_until_the_dead_letter_is_acknowledged(
+    engine: Engine, tmp_path: Path, after: bool
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("good"), event("broken", b"{"))
+        place.runner.publisher = Refusing(place.publisher, 2, after=after)
+        await place.consume()
+        assert await place.stored() == ["good"]
+        assert {record.value for record in await place.dead()} == {b"{"}
+        assert len(await place.dead()) == (3 if after else 1)
+
+
+class Overtaken:
+    """A store in which someone else has written the first batch already, when we come to write it."""
+
+    def __init__(self, real: EventStore) -> None:
+        self._real, self._overtaken = real, False
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._real, name)
+
+    async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
+        if not self._overtaken:
+            self._overtaken = True
+            await self._real.write(consumer, events, spans)
+        return await self._real.write(consumer, events, spans)
+
+
+async def test_a_batch_that_someone_else_wrote_is_dropped_and_the_consumer_goes_on_where_the_store_stands(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(*(event(f"e{n:04}") for n in range(2500)))
+        place.runner.store = Overtaken(place.store)  # type: ignore[assignment]
+        tally = await place.consume()
+        assert await place.stored() == [f"e{n:04}" for n in range(2500)]
+        assert (tally.inserted, tally.duplicates) == (1500, 0)
+
+
+async def test_a_consumer_starts_where_the_store_stands_not_where_the_group_committed(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(*(event(f"e{n}") for n in range(10)))
+        await place.consume()
+        offsets = await place.store.offsets("warehouse", place.topic)
+        back = [Span(place.topic, partition, offset, 0) for partition, offset in offsets.items()]
+        await place.store.write("warehouse", (), back)  # as after a restore of an older backup
+        again = await place.consume()
+        assert (again.inserted, again.duplicates) == (0, 10)
+
+
+async def test_a_store_that_restarts_loses_nothing_and_needs_no_restart_of_the_consumer(
+    kafka_url: str, tmp_path: Path
+) -> None:
+    server = postgres_server.start(tmp_path / "postgres")
+    try:
+        url = await server.create_database("shop")
+        await migrate(url)
+        engine = Engine("", {"INGEST_LOG_URL": kafka_url, "INGEST_STORE_URL": url})
+        async with opened(engine, tmp_path) as place:
+            stop = asyncio.Event()
+            consuming = asyncio.create_task(place.runner.forever([place.topic], stop))
+            await place.publish(*(event(f"before-{n}") for n in range(100)))
+            await stored_count(place, 100)
+            server.kill()
+            await place.publish(*(event(f"meanwhile-{n}") for n in range(100)))
+            server.restart()
+            await stored_count(place, 200)
+            stop.set()
+            (tally,) = await consuming
+            assert tally.dead_letters == 0
+            assert await place.dead() == []
+    finally:
+        server.close()
+
+
+async def stored_count(place: Place, count: int) -> None:
+    assert isinstance(place.store, PostgresStore)
+    async with asyncio.timeout(60):
+        while await place.store.count(Query()) != count:  # noqa: ASYNC110 - a database is asked
+            await asyncio.sleep(0.05)
