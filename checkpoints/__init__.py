@@ -54,6 +54,7 @@ class Claim(msgspec.Struct, frozen=True):
     lease: Lease
     cursor: bytes | None  # JSON; None: never run
     seen: int  # how many ids are remembered
+    seen_in: str | None = None  # the log and topic that they speak of
 
 
 class Seen(NamedTuple):
@@ -70,6 +71,8 @@ class Save(msgspec.Struct, frozen=True):
 
     cursor: bytes
     seen: Sequence[Seen] = ()
+    seen_in: str | None = None  # the log and topic that `seen` speaks of; None: as before
+    forget_seen: bool = False  # drop every id seen before, first: it was published somewhere else
     forget_below: int | None = None  # drop seen ids whose position is smaller
     seen_limit: int | None = None  # keep at most so many: those with the highest positions, or with none
     history: str | None = None  # a note for the history: the listing finished, or a person changed the cursor

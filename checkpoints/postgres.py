@@ -76,16 +76,19 @@ class PostgresCheckpoints:
                 return None
             # a statement of its own: its snapshot is younger than the wait for the lease's row
             row = await connection.fetchrow(
-                "SELECT cursor, seen FROM ingest.checkpoints WHERE source = $1 AND stream = $2 AND partition = ''",
+                """SELECT cursor, seen, seen_in FROM ingest.checkpoints
+                   WHERE source = $1 AND stream = $2 AND partition = ''""",
                 *stream,
             )
-            cursor, seen = (None, 0) if row is None else (row["cursor"].encode(), row["seen"])
-            return Claim(stream, lease, cursor, seen)
+            if row is None:
+                return Claim(stream, lease, None, 0)
+            return Claim(stream, lease, row["cursor"].encode(), row["seen"], row["seen_in"])
 
     async def save(self, claim: Claim, save: Save) -> None:
         async with self._postgres.transaction() as connection:
-            count = await _save_cursor(connection, claim, save.cursor.decode())
-            changed = await _remember(connection, claim.stream, save.seen)
+            count = await _save_cursor(connection, claim, save)
+            changed = -await _forget_all(connection, claim.stream) if save.forget_seen else 0
+            changed += await _remember(connection, claim.stream, save.seen)
             if save.forget_below is not None:
                 changed -= await _forget_below(connection, claim.stream, save.forget_below)
             if save.seen_limit is not None and count + changed > save.seen_limit:
@@ -160,7 +163,7 @@ class PostgresCheckpoints:
             cursor = await connection.fetchval(
                 "DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 RETURNING cursor", *claim.stream
             )
-            await connection.execute("DELETE FROM ingest.seen WHERE source = $1 AND stream = $2", *claim.stream)
+            await _forget_all(connection, claim.stream)
             await _add_history(connection, claim, cursor or "null", FORGOTTEN)
 
 
@@ -202,17 +205,20 @@ async def _superseded(connection: "Connection", lease: Lease, what: str) -> Supe
     return superseded(lease, what, None if row is None else (row["holder"], row["fence"]))
 
 
-async def _save_cursor(connection: "Connection", claim: Claim, cursor: str) -> int:
+async def _save_cursor(connection: "Connection", claim: Claim, save: Save) -> int:
     """Returns how many ids are remembered. Raises Superseded."""
     count: int | None = await connection.fetchval(
         f"""WITH held AS MATERIALIZED ({HELD})
-            INSERT INTO ingest.checkpoints (source, stream, cursor, fence) SELECT $4, $5, $6::json, fence FROM held
+            INSERT INTO ingest.checkpoints AS c (source, stream, cursor, fence, seen_in)
+            SELECT $4, $5, $6::json, fence, $7 FROM held
             ON CONFLICT (source, stream, partition) DO UPDATE
-                SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp()
+                SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp(),
+                    seen_in = coalesce(excluded.seen_in, c.seen_in)
             RETURNING seen""",
         *_owner(claim.lease),
         *claim.stream,
-        cursor,
+        save.cursor.decode(),
+        save.seen_in,
     )
     if count is None:
         raise await _superseded(connection, claim.lease, "the cursor was not saved")
@@ -239,6 +245,10 @@ async def _remember(connection: "Connection", stream: StreamId, seen: Sequence[S
         [one.position for one in rows],
     )
     return new
+
+
+async def _forget_all(connection: "Connection", stream: StreamId) -> int:
+    return _count(await connection.execute("DELETE FROM ingest.seen WHERE source = $1 AND stream = $2", *stream))
 
 
 async def _forget_below(connection: "Connection", stream: StreamId, position: int) -> int:

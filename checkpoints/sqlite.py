@@ -159,23 +159,26 @@ def _claim(
     if lease is None:
         return None
     row = connection.execute(
-        "SELECT cursor, seen FROM checkpoints WHERE source = ? AND stream = ? AND partition = ''", stream
+        "SELECT cursor, seen, seen_in FROM checkpoints WHERE source = ? AND stream = ? AND partition = ''", stream
     ).fetchone()
-    cursor, seen = (None, 0) if row is None else (row[0].encode(), row[1])
-    return Claim(stream, lease, cursor, seen)
+    if row is None:
+        return Claim(stream, lease, None, 0)
+    return Claim(stream, lease, row[0].encode(), row[1], row[2])
 
 
 def _save(connection: sqlite3.Connection, claim: Claim, save: Save) -> None:
     _check(connection, claim.lease, "the cursor was not saved")
     now = _now(connection)
     (count,) = connection.execute(
-        """INSERT INTO checkpoints (source, stream, cursor, fence, updated_at) VALUES (?, ?, ?, ?, ?)
+        """INSERT INTO checkpoints AS c (source, stream, cursor, fence, seen_in, updated_at) VALUES (?, ?, ?, ?, ?, ?)
            ON CONFLICT (source, stream, partition) DO UPDATE
-               SET cursor = excluded.cursor, fence = excluded.fence, updated_at = excluded.updated_at
+               SET cursor = excluded.cursor, fence = excluded.fence, updated_at = excluded.updated_at,
+                   seen_in = coalesce(excluded.seen_in, c.seen_in)
            RETURNING seen""",
-        (*claim.stream, save.cursor.decode(), claim.lease.fence, now),
+        (*claim.stream, save.cursor.decode(), claim.lease.fence, save.seen_in, now),
     ).fetchone()
-    changed = _remember(connection, claim.stream, save.seen)
+    changed = -_forget_all(connection, claim.stream) if save.forget_seen else 0
+    changed += _remember(connection, claim.stream, save.seen)
     if save.forget_below is not None:
         changed -= connection.execute(
             "DELETE FROM seen WHERE source = ? AND stream = ? AND position < ?", (*claim.stream, save.forget_below)
@@ -206,6 +209,10 @@ def _remember(connection: sqlite3.Connection, stream: StreamId, seen: Sequence[S
             "UPDATE seen SET version = ?, position = ? WHERE source = ? AND stream = ? AND id = ?", rows.values()
         )
     return new
+
+
+def _forget_all(connection: sqlite3.Connection, stream: StreamId) -> int:
+    return connection.execute("DELETE FROM seen WHERE source = ? AND stream = ?", stream).rowcount
 
 
 def _trim(connection: sqlite3.Connection, stream: StreamId, excess: int) -> int:
@@ -287,7 +294,7 @@ def _forget(connection: sqlite3.Connection, claim: Claim) -> None:
     row = connection.execute(
         "DELETE FROM checkpoints WHERE source = ? AND stream = ? RETURNING cursor", claim.stream
     ).fetchone()
-    connection.execute("DELETE FROM seen WHERE source = ? AND stream = ?", claim.stream)
+    _forget_all(connection, claim.stream)
     _add_history(connection, claim, "null" if row is None else row[0], FORGOTTEN, _now(connection))
 
 

@@ -2,8 +2,8 @@
 
     record of an API ──Envelope.message──▶ Message ──log──▶ Record ──decode──▶ Event ──▶ a row
 
-The value is the record's JSON exactly as the API sent it. What a consumer needs beside it stands in the headers, so that
-no consumer has to parse the value to find the eventId.
+The value is the record's JSON exactly as the API sent it. What a consumer needs beside it stands in the headers, so
+that no consumer has to parse the value to find the eventId.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     headers: list[tuple[str, bytes]]
 
     def size(self) -> int:
-        """Bytes that this message takes in the log, an upper bound (KIP-98's record format has varints up to 5 bytes)."""
+        """Bytes that this message takes in the log, an upper bound (KIP-98: varints of at most 5 bytes)."""
         return len(self.key) + len(self.value) + sum(len(n) + len(v) + 10 for n, v in self.headers) + 100
 
 

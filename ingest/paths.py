@@ -58,7 +58,9 @@ class JsonPath(NamedTuple):
     @property
     def plain(self) -> tuple[str, ...] | None:
         """The names, where the path is nothing but names; else None."""
-        return tuple(s for s in self.steps if isinstance(s, str)) if all(isinstance(s, str) for s in self.steps) else None
+        return (
+            tuple(s for s in self.steps if isinstance(s, str)) if all(isinstance(s, str) for s in self.steps) else None
+        )
 
 
 def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:

@@ -1,7 +1,7 @@
 """poll → publish → save cursor.
 
-A page is fetched, its events are published, and only when every one of them is acknowledged by the log, the cursor that
-stands for the page is saved: with what was `seen`, in one transaction, under the fence of the stream's lease. So a crash
+A page is fetched, its events are published, and only when every one of them is acknowledged by the log, the cursor
+that stands for the page is saved: with what was `seen`, in one transaction, under the fence of the stream's lease. So a crash
 at any instruction repeats at most the page in flight, and a poller that lost its lease can move nothing.
 
 While one page is being published the next one is fetched; never more than these two are in memory.
@@ -43,15 +43,24 @@ class Target(NamedTuple):
 
 
 class Poller:
-    """One run of one stream, under a claim that someone else keeps renewing."""
+    """One run of one stream, under a claim that someone else keeps renewing. `log_name`: the log's identity."""
 
     def __init__(
-        self, target: Target, claim: Claim, source: Source, publisher: Publisher, checkpoints: Checkpoints, report: Report
+        self,
+        target: Target,
+        claim: Claim,
+        source: Source,
+        publisher: Publisher,
+        checkpoints: Checkpoints,
+        log_name: str,
+        report: Report,
     ) -> None:
         self._target, self._claim, self._source = target, claim, source
         self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
         self._envelope = Envelope(*target.stream, claim.lease.fence)
-        self._remembers = claim.seen > 0
+        self._seen_in = f"{log_name}/{target.topic}"
+        self._moved = claim.seen_in not in (None, self._seen_in)  # what was seen was published somewhere else
+        self._remembers = claim.seen > 0 and not self._moved
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
 
@@ -85,12 +94,14 @@ class Poller:
         save = Save(
             cursor=page.cursor,
             seen=seen,
+            seen_in=self._seen_in,
+            forget_seen=self._moved,
             forget_below=page.remember_from,
             seen_limit=None if page.remember_all else self._target.seen_limit,
             history=page.stop if page.stop is not None and (fresh or buried) else None,
         )
         await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
-        self.in_flight = False
+        self.in_flight = self._moved = False
         self._remembers = self._remembers or bool(seen)
         self._report.cursor_to = describe(page.cursor)
         self._report.saved(
@@ -102,7 +113,8 @@ class Poller:
         known: dict[str, str] = {}
         if self._remembers and not self.in_flight and page.records:
             ids = [record.id for record in page.records]
-            known = dict(await self._persist("look up what was seen", lambda: self._checkpoints.seen(self._target.stream, ids)))
+            look_up = self._checkpoints.seen
+            known = dict(await self._persist("look up what was seen", lambda: look_up(self._target.stream, ids)))
         fresh, seen = [], []
         for record in page.records:
             version = record.version or ""
@@ -183,7 +195,7 @@ def _worth_remembering(record: SourceRecord, remember_from: int | None) -> bool:
 
 
 async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:
-    """The result of `work`, or None as soon as `stop` is set: also when the next page is there before it is asked for."""
+    """The result of `work`, or None as soon as `stop` is set, even where the next page is there already."""
     stopping = asyncio.create_task(stop.wait())
     try:
         both: set[asyncio.Future[Any]] = {work, stopping}

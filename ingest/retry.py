@@ -29,10 +29,10 @@ def backoff(attempt: int, base: float, cap: float) -> float:
 def asked_wait(
     headers: Mapping[str, str], names: Iterable[str], now: float, *, succeeded: bool = False
 ) -> float | None:
-    """Seconds that the answer asks us to wait: the longest of the named headers, None where none says anything readable.
+    """Seconds that the answer asks us to wait: the longest of the named headers; None: none says anything readable.
 
-    Seconds, fractions, epoch seconds and milliseconds, HTTP dates (RFC 9110, 10.2.3) and comma-separated lists of them are
-    understood; the past is 0. `headers` has names in lower case, `now` is the time since 1970 in seconds.
+    Seconds, fractions, epoch seconds and milliseconds, HTTP dates (RFC 9110, 10.2.3) and comma-separated lists of them
+    are understood; the past is 0. `headers` has names in lower case, `now` is the time since 1970 in seconds.
 
     APIs send their reset header with every answer. It says nothing while its Remaining header is above 0, nor, with an
     answer that `succeeded`, where there is no such header.

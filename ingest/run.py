@@ -44,12 +44,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Runner:
-    """`lease_ttl`: seconds that a stream stays ours without a sign of life, and that `once` waits for another's."""
+    """`log_name`: the log's identity. `lease_ttl`: seconds that a stream stays ours without a sign of life, and that
+    `once` waits for another's."""
 
     publisher: Publisher
     checkpoints: Checkpoints
     leases: Leases
     holder: str
+    log_name: str
     changed: Callable[[Report], None] = lambda report: None
     lease_ttl: float = LEASE_TTL
 
@@ -96,7 +98,9 @@ class Runner:
             report.end(Outcome.UNAVAILABLE, f"another poller holds the stream: {holder or 'it has just ended'}")
             return
         report.cursor_from = report.cursor_to = describe(claim.cursor)
-        poller = Poller(stream.target, claim, stream.source, self.publisher, self.checkpoints, report)
+        poller = Poller(
+            stream.target, claim, stream.source, self.publisher, self.checkpoints, self.log_name, report
+        )
         async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
             try:
                 await poller.run(stop)

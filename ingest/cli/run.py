@@ -61,9 +61,11 @@ def run(
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
             progress = stack.enter_context(show.Progress(quiet=as_json or not once))
             stop = (await stack.enter_async_context(stopping())).stop
-            await topics.ensure(await app.admin(), names(streams), app.config.topics, replicated=app.replicated)
+            admin = await app.admin()
+            await topics.ensure(admin, names(streams), app.config.topics, replicated=app.replicated)
             checkpoints, leases = await app.state()
-            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, progress.report)
+            log_name = await admin.identity()
+            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, progress.report)
             readiness.started = True
             return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
 

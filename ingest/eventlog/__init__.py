@@ -115,6 +115,9 @@ class TopicInfo(NamedTuple):
 
 
 class Admin(Protocol):
+    async def identity(self) -> str:
+        """Names this log, whatever address it was reached by: another log has another name."""
+
     async def topics(self) -> Sequence[str]:
         """Names of all topics, sorted, internal ones left out."""
 

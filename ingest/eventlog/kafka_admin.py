@@ -34,6 +34,10 @@ class KafkaAdmin:
         self._client = client
         self._consumer = consumer
 
+    async def identity(self) -> str:
+        with translated("ask for the cluster's id"):
+            return f"kafka:{(await self._client.describe_cluster())['cluster_id']}"
+
     async def topics(self) -> Sequence[str]:
         with translated("list topics"):
             found = await self._client.describe_topics()

@@ -75,6 +75,10 @@ class SqliteAdmin:
     def __init__(self, database: Database) -> None:
         self._database = database
 
+    async def identity(self) -> str:
+        with translated():
+            return await self._database.read(_identity)
+
     async def topics(self) -> Sequence[str]:
         with translated():
             return await self._database.read(_names)
@@ -135,6 +139,10 @@ def _append(connection: sqlite3.Connection, name: str, messages: Sequence[Messag
         rows,
     )
     return Published(len(rows), size, tuple(oversized))
+
+
+def _identity(connection: sqlite3.Connection) -> str:
+    return str(connection.execute("SELECT name FROM log_identity").fetchone()[0])
 
 
 def _names(connection: sqlite3.Connection) -> list[str]:

@@ -73,6 +73,6 @@ class Source(Protocol):
     def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
         """The pages after `cursor` (None: from the beginning), until one says why the listing stopped.
 
-        Raises SourceUnavailable when the API stays away longer than the configured patience, SourceRefused when it refuses
-        us, SourceChanged when its answers no longer have the shape we know. What was yielded before stays good.
+        Raises SourceUnavailable when the API stays away longer than the configured patience, SourceRefused when it
+        refuses us, SourceChanged when its answers no longer have the shape we know. What was yielded before stays good.
         """

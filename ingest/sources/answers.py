@@ -1,7 +1,7 @@
 """Takes an answer apart: where its records are, and the values that paging looks at.
 
-Read by the strict reader as a whole, else by the tolerant one, so that one bad record is refused alone and its neighbours
-stay. A body that even the scanner cannot follow raises Undecodable.
+Read by the strict reader as a whole, else by the tolerant one, so that one bad record is refused alone and its
+neighbours stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
 from collections.abc import Iterator, Sequence
@@ -123,7 +123,7 @@ class Answer:
 
 
 def scalar(value: Slice | None) -> str | None:
-    """A JSON scalar as text: strings as they are, numbers as their raw digits, true and false; null and absent are None.
+    """A JSON scalar as text: strings as they are, numbers as their raw digits, true, false; null and absent are None.
 
     Raises TypeError for an object or a list, UnicodeDecodeError and Undecodable for text that is none."""
     if value is None:

@@ -9,7 +9,9 @@ from ingest.config.model import ApiKey, Auth
 
 Params = Mapping[str, str | list[str]]
 
-MIN_LENGTH = 8  # characters of a secret that is looked for under other names; a shorter one may be a value like any other
+MIN_LENGTH = (
+    8  # characters of a secret that is looked for under other names; a shorter one may be a value like any other
+)
 
 
 class Credentials(Protocol):

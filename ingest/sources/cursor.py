@@ -1,7 +1,7 @@
 """The saved cursor: one JSON object per stream, readable by people, written by nobody but the poller.
 
     {v, fingerprint, high_water, listing, updated_at}
-    listing, while one is under way: {started, window: [since, null], page: {token…, rows}, n, reached, order_seen, disorder}
+    listing, while one is under way: {started, window: [since, null], page: {token…, rows}, n, reached, order_seen, …}
 
 The window is frozen for a listing. `fingerprint` covers what shapes the listing: when it changed, the page token means
 nothing any more, so the listing restarts; the high-water mark stays.
@@ -15,8 +15,6 @@ import msgspec
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError
 from ingest.sources.pagination import Token
-
-VERSION = 1
 
 
 class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -33,10 +31,9 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     read_any: bool = False  # a non-empty page came
 
 
-class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
+class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag=1):
     fingerprint: str
     updated_at: str
-    v: int = VERSION
     high_water: str | int | None = None
     listing: Listing | None = None
 
@@ -47,12 +44,9 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
 def decode(saved: bytes) -> Cursor:
     """Raises ConfigError for what is no cursor of ours."""
     try:
-        cursor = msgspec.json.decode(saved, type=Cursor)
+        return msgspec.json.decode(saved, type=Cursor)
     except msgspec.DecodeError as exc:
         raise ConfigError(f"the saved cursor cannot be read ({exc}): `ingest checkpoints reset` starts over") from exc
-    if cursor.v > VERSION:
-        raise ConfigError(f"the saved cursor has version {cursor.v}, this program knows {VERSION}: upgrade it")
-    return cursor
 
 
 def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> str:
@@ -67,12 +61,14 @@ def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> 
         "paginate": repr(stream.paginate),
         "incremental": None if stream.incremental is None else repr(stream.incremental),
     }
-    return hashlib.blake2b(scrub(msgspec.json.encode(shape, order="sorted").decode()).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(
+        scrub(msgspec.json.encode(shape, order="sorted").decode()).encode(), digest_size=8
+    ).hexdigest()
 
 
 def describe(saved: bytes | None) -> str | None:
     """A cursor in a few words: the high-water mark, and how far a listing under way has come."""
-    if saved is None:
+    if saved in (None, b"null"):
         return None
     cursor = decode(saved)
     mark = "" if cursor.high_water is None else str(cursor.high_water)

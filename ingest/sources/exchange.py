@@ -1,13 +1,12 @@
 """One try of a request: where it may go, which redirects it follows, what came back.
 
-Nothing but base_url's origin is ever asked (RFC 6454: scheme, host and port), whatever a link or a redirect says, and
+Nothing but base_url's origin (scheme, host and port) is ever asked, whatever a link or a redirect says, and
 credentials are put on at the last moment.
 """
 
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
-from urllib.parse import urljoin, urlsplit
 
 import httpx
 
@@ -16,6 +15,7 @@ from ingest.errors import SourceChanged
 from ingest.redaction import Redactor
 from ingest.sources import body
 from ingest.sources.auth import Credentials
+from ingest.sources.links import origin, resolved
 
 MAX_REDIRECTS = 3
 MAX_CONNECTIONS = 8
@@ -31,14 +31,6 @@ class Response(NamedTuple):
     body: bytes
     asked_at: float  # seconds since 1970, by our clock
     answered_at: float
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port. Raises ValueError for what is no http(s) URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or "\\" in url:
-        raise ValueError("this is no plain http(s) URL")
-    return parts.scheme, parts.hostname.lower(), parts.port or (443 if parts.scheme == "https" else 80)
 
 
 class Exchange:
@@ -65,7 +57,7 @@ class Exchange:
             target = response.headers.get("location")
             if not target:
                 raise SourceChanged(f"GET {self._shown(asked)}: a redirect ({response.status}) to nowhere")
-            asked = urljoin(asked, target)
+            asked = resolved(asked, target)
         raise SourceChanged(f"GET {self._shown(url)}: more than {MAX_REDIRECTS} redirects")
 
     async def _hop(

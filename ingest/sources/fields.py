@@ -1,65 +1,79 @@
 """Reads a few fields out of a record without building the rest of it.
 
-A record is decoded into a structure that has just the wanted names; each field stays the slice of bytes that the API
-sent, so numbers keep their digits. Paths with an index or a wildcard, and records whose shape surprises, take a slower way.
+A record is decoded into a structure that has just the wanted names. Texts and whole numbers are exact that way; records
+with anything else in a wanted field, and paths with an index or a wildcard, take a slower way over the bytes that the
+API sent, so that every number keeps its digits.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from enum import Enum
+from typing import Annotated, Any
 
 import msgspec
 
 from ingest.paths import JsonPath, find
-from ingest.sources.answers import Answer, Slice, Undecodable
+from ingest.sources.answers import Answer, Slice, Undecodable, scalar
 
-_NOTHING = msgspec.Raw()
 
-Fields = tuple[Slice | None, ...]
-"""One slice per path, None where the record has nothing there."""
+class Nested(Enum):
+    """Stands where a field is an object or a list."""
+
+    NESTED = "nested"
+
+
+Field = str | int | Nested | None
+"""Text, numbers that are not whole and booleans as they are written; None where nothing is there, or null."""
+
+_Exact = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 
 
 class FieldReader:
-    """Made once per stream. `read` raises Undecodable when the record is no JSON, TypeError when it is no object."""
+    """Made once per stream. `read` gives one field per path, in their order.
+
+    It raises Undecodable or UnicodeDecodeError when the record is broken, TypeError when it is no object."""
 
     def __init__(self, paths: Sequence[JsonPath]) -> None:
         self._paths = tuple(paths)
         self._fast = _compiled(self._paths)
 
-    def read(self, record: bytes) -> Fields:
+    def read(self, record: bytes) -> Sequence[Field]:
         if self._fast is not None:
             try:
-                return self._fast(record)
+                fields = self._fast(record)
+                if 0 not in fields:  # it may have been written -0
+                    return fields
             except msgspec.ValidationError:
                 pass
-            except msgspec.DecodeError as exc:
+            except (msgspec.DecodeError, RecursionError) as exc:
                 raise Undecodable(str(exc)) from exc
         if record.lstrip()[:1] != b"{":
             raise TypeError
         answer = Answer(record)
-        return tuple(answer.first(path.steps) for path in self._paths)
+        return tuple([_field(answer.first(path.steps)) for path in self._paths])
 
 
-def _compiled(paths: Sequence[JsonPath]) -> Callable[[bytes], Fields] | None:
-    """A decoder for plain one-level names, by far the commonest; None for anything else."""
+def _field(value: Slice | None) -> Field:
+    try:
+        return scalar(value)
+    except TypeError:
+        return Nested.NESTED
+
+
+def _compiled(paths: Sequence[JsonPath]) -> Callable[[bytes], tuple[Field, ...]] | None:
+    """A decoder for plain one-level names, by far the commonest; None for anything else, and where one comes twice."""
     names = [path.plain for path in paths]
-    if any(name is None or len(name) != 1 for name in names):
+    if len(set(names)) < len(names) or any(name is None or len(name) != 1 for name in names):
         return None
-    unique = sorted({name[0] for name in names if name})
-    attribute = {name: f"f{i}" for i, name in enumerate(unique)}
+    attributes = [f"f{n}" for n in range(len(names))]
     structure = msgspec.defstruct(
         "Fields",
-        [(attribute[name], msgspec.Raw, _NOTHING) for name in unique],
-        rename={attribute[name]: name for name in unique},
+        [(attribute, _Exact, None) for attribute in attributes],
+        rename={attribute: name[0] for attribute, name in zip(attributes, names, strict=True) if name},
         gc=False,
     )
     decode = msgspec.json.Decoder(structure).decode
-    attributes = [attribute[name[0]] for name in names if name]
-
-    def read(record: bytes) -> Fields:
-        fields: Any = decode(record)
-        return tuple([value if (value := getattr(fields, name)) is not _NOTHING else None for name in attributes])
-
-    return read
+    astuple: Callable[[Any], tuple[Field, ...]] = msgspec.structs.astuple
+    return lambda record: astuple(decode(record))
 
 
 def values(record: bytes, path: JsonPath) -> list[object]:

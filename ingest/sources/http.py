@@ -1,7 +1,7 @@
 """Pages of an HTTP API, one after another, from where the cursor stands to where the API says that it ends.
 
-What comes next is decided by `listing.py`; here requests are made. An answer without the configured list names the lists
-that it does have.
+What comes next is decided by `listing.py`; here requests are made. An answer without the configured list is an error
+that names the lists it does have.
 """
 
 import time
@@ -16,9 +16,10 @@ from ingest.retry import http_date
 from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth import credentials
+from ingest.sources.exchange import Response
 from ingest.sources.listing import Lister, LoopGuard, texts
 from ingest.sources.pagination import Received
-from ingest.sources.transport import SHOWN, Limits, Response, Transport
+from ingest.sources.transport import SHOWN, Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
 SKEW = 30.0  # seconds by which clocks may differ before the API's counts
@@ -103,7 +104,7 @@ def _url(source: Source, stream: Stream, redactor: Redactor) -> tuple[str, dict[
     params = texts({**source.params, **stream.params})
     if redactor.scrub(parts.query) != parts.query:
         pairs = parse_qsl(parts.query, keep_blank_values=True)
-        params = {name: value for name, value in pairs if _is_secret(value, redactor)} | params
+        params = {**{name: value for name, value in pairs if _is_secret(value, redactor)}, **params}
         kept = [pair for pair in parts.query.split("&") if redactor.scrub(pair) == pair]
         parts = parts._replace(query="&".join(kept))
     return urlunsplit(parts), params

@@ -55,7 +55,7 @@ class Bounds:
     def advance(self, progress: Progress, records: Sequence[SourceRecord], asked: int, now: int) -> Progress:
         """A page was asked for at `asked` and came at `now` (microseconds since 1970).
 
-        What counts for the mark is the time of asking: rows that became visible while the API answered may be missing."""
+        What counts for the mark is the time of asking: rows that turned visible meanwhile may be missing."""
         ceiling = asked - self._lag if self.micros else None
         ascending = self._config.order == "asc"
         reached, last, disorder = progress.reached, progress.last, progress.disorder

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from hashlib import blake2b
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from ingest.sources import Notice, Page, Refused, SourceRecord
 from ingest.sources.auth import Credentials, Params, with_params
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.incremental import Bounds, Progress
+from ingest.sources.links import SHOWN
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.records import RecordReader
 
@@ -52,7 +53,7 @@ class Lister:
         self._fingerprint = fingerprint(source, stream, scrub)
 
     def start(self, saved: bytes | None, now: int) -> State:
-        """Go on where the cursor stands: in the middle of its listing, or with a new one. `now`: microseconds since 1970.
+        """Go on where the cursor stands: in the middle of its listing, or with a new one. `now`: microseconds of 1970.
 
         Raises ConfigError for a cursor that does not fit the configuration."""
         cursor = None if saved is None else decode(saved)
@@ -66,19 +67,23 @@ class Lister:
         return State(listing, Progress(high_water, reached, last, listing.disorder), resumed=True)
 
     def restart(self, state: State, now: int) -> State | None:
-        """The API no longer knows the saved page token: the same window from its start, once. None: nothing was saved."""
+        """The API does not know the saved page token: the same window from its start, once. None: none was saved."""
         if not state.resumed:
             return None
-        return State(Listing(_text(now), state.listing.window, self._paginator.first()), Progress(state.progress.high_water))
+        return State(
+            Listing(_text(now), state.listing.window, self._paginator.first()), Progress(state.progress.high_water)
+        )
 
     def request(self, listing: Listing) -> str:
         """The URL to ask. Raises SourceChanged when the listing has gone on for too long."""
         paginate = self._stream.paginate
         if listing.n >= paginate.max_pages:
-            raise SourceChanged(f"incomplete: paginate.max_pages ({listing.n}) reached, and the API says that there is more")
+            raise SourceChanged(
+                f"incomplete: paginate.max_pages ({listing.n}) reached, and the API says that there is more"
+            )
         if listing.empty > paginate.max_empty_pages:
             raise SourceChanged(
-                f"incomplete: {listing.empty} empty pages in a row (paginate.max_empty_pages), and the API says that there is more"
+                f"incomplete: {listing.empty} empty pages in a row, more than paginate.max_empty_pages, and no end"
             )
         if listing.page.url is not None:
             return listing.page.url
@@ -128,7 +133,10 @@ class Lister:
 
     def _notices(self, received: Received | None, state: State, progress: Progress) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
-            yield Notice("disorder", "a record came before its turn, in spite of `order: asc`: from here on the mark moves at the end of the listing only")
+            yield Notice(
+                "disorder",
+                "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing",
+            )
         if received is None:
             return
         paginate = self._stream.paginate
@@ -136,7 +144,9 @@ class Lister:
             yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
         size = getattr(paginate, "size", None)
         if size is not None and state.listing.n == 1 and received.records and state.listing.page.rows < size:
-            yield Notice("capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for")
+            yield Notice(
+                "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"
+            )
 
     def _read(self, received: Received | None) -> tuple[list[SourceRecord], list[Refused], int]:
         records: list[SourceRecord] = []
@@ -176,7 +186,7 @@ class Lister:
         ).encode()
 
     def _fit_to_save(self, listing: Listing) -> Listing | None:
-        """Without our secrets. None where one cannot be taken off: then a crash repeats the window, and keeps the mark."""
+        """Without our secrets. None where one cannot be taken off: a crash then repeats the window."""
         url = listing.page.url
         if url is not None:
             listing = replace(listing, page=replace(listing.page, url=self._credentials.strip(url)))
@@ -185,7 +195,7 @@ class Lister:
 
 
 class LoopGuard:
-    """No request is made twice in a listing, and no two pages in a row hold the same ids. Remembers 8 bytes a request."""
+    """No request is made twice in a listing, no two pages in a row hold the same ids. Remembers 8 bytes a request."""
 
     def __init__(self, *, has_ids: bool) -> None:
         self._has_ids = has_ids
@@ -195,7 +205,10 @@ class LoopGuard:
     def request(self, url: str) -> None:
         mark = blake2b(url.encode(), digest_size=8).digest()
         if mark in self._requests:
-            raise SourceChanged(f"the listing goes in a circle: {urlsplit(url).path} asks again for a page that was read")
+            asked = urlunsplit(("", "", *urlsplit(url)[2:]))[:SHOWN]
+            raise SourceChanged(
+                f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
+            )
         self._requests.add(mark)
 
     def page(self, page: Page) -> None:
@@ -210,7 +223,9 @@ class LoopGuard:
 
 def texts(params: Mapping[str, object]) -> dict[str, str | list[str]]:
     """Configured parameters as they are sent: a list is repeated, a boolean in lower case."""
-    return {n: [_scalar(v) for v in value] if isinstance(value, list) else _scalar(value) for n, value in params.items()}
+    return {
+        n: [_scalar(v) for v in value] if isinstance(value, list) else _scalar(value) for n, value in params.items()
+    }
 
 
 def _scalar(value: object) -> str:

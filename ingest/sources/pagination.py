@@ -4,10 +4,8 @@ A listing ends on an explicit signal: the absence of a token, an empty page or a
 unless the stream says so. Tokens are opaque text.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Protocol
-from urllib.parse import urldefrag, urljoin
 
 import msgspec
 
@@ -15,6 +13,7 @@ from ingest.config import model
 from ingest.errors import SourceChanged
 from ingest.paths import JsonPath, Root
 from ingest.sources.answers import Answer, Undecodable, scalar
+from ingest.sources.links import links, resolved
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,20 +95,6 @@ class SinglePage:
         return Stop("single page")
 
 
-_LINK = re.compile(r"<([^>]*)>((?:\s*;\s*[^\s=;,]+\s*(?:=\s*(?:\"[^\"]*\"|[^\s;,]*))?)*)")
-_REL = re.compile(r";\s*rel\s*=\s*(?:\"([^\"]*)\"|([^\s;,]*))", re.IGNORECASE)
-
-
-def links(header: str) -> dict[str, str]:
-    """RFC 8288: relation → target. A link with several relations counts for each."""
-    found: dict[str, str] = {}
-    for target, parameters in _LINK.findall(header):
-        match = _REL.search(parameters)
-        for relation in "".join(match.groups("") if match else ()).lower().split():
-            found.setdefault(relation, target)
-    return found
-
-
 class NextLink:
     """`link` and `next_url`: the answer names the next page's URL, resolved against its own (RFC 3986)."""
 
@@ -133,7 +118,7 @@ class NextLink:
             return Stop(missing)
         if self._config.end == "empty" and not received.records:
             return Stop("empty page")
-        return Token(url=urldefrag(urljoin(received.url, target)).url, rows=token.rows + len(received.records))
+        return Token(url=resolved(received.url, target), rows=token.rows + len(received.records))
 
 
 class CursorToken:

@@ -1,7 +1,7 @@
 """From the bytes of a record to what the log needs beside them: id, version, key, time, position.
 
-The rules of identity (docs: configuration, "Identity"): the eventId is a function of the record alone, so the same record
-polled twice has the same one, and a changed record has another.
+The rules of identity (docs: configuration, "Identity"): the eventId is a function of the record alone, so the same
+record polled twice has the same one, and a changed record has another.
 """
 
 import hashlib
@@ -11,8 +11,8 @@ from ingest.config.model import Incremental, Stream
 from ingest.errors import BadRecord
 from ingest.paths import JsonPath
 from ingest.sources import Refused, SourceRecord, times
-from ingest.sources.answers import Slice, Undecodable, scalar
-from ingest.sources.fields import FieldReader
+from ingest.sources.fields import Field, FieldReader, Nested
+from ingest.sources.slices import Strict, Undecodable
 
 MAX_ID_BYTES = 1000
 
@@ -38,21 +38,21 @@ class RecordReader:
     """Reads the records of one stream. Made once; holds no state of a listing."""
 
     def __init__(self, stream: Stream) -> None:
-        self._ids = stream.id
-        self._version = stream.version
         incremental = stream.incremental
         self._on_null = incremental.on_null if incremental else "emit"
         self._position = _position_parser(incremental)
-        self._time = times.parser(("rfc3339", "unix"), incremental.timezone if incremental else None)
-        self._wanted: list[JsonPath] = list(stream.id)
-        self._at_version = self._want(stream.version if isinstance(stream.version, JsonPath) else None)
-        self._at_key = self._want(stream.key)
-        self._at_time = self._want(stream.occurred_at)
-        self._at_position = self._want(incremental.field if incremental else None)
+        self._time = _time_reader(incremental, self._position)
+        self._immutable = stream.version == "none"
+        self._wanted: list[JsonPath] = []
+        self._ids = [self._want(path) for path in stream.id]
+        self._at_version = self._want(stream.version) if isinstance(stream.version, JsonPath) else None
+        self._at_key = None if stream.key is None else self._want(stream.key)
+        self._at_time = None if stream.occurred_at is None else self._want(stream.occurred_at)
+        self._at_position = None if incremental is None else self._want(incremental.field)
         self._fields = FieldReader(self._wanted)
 
     def read(self, record: bytes, *, check: bool) -> SourceRecord | Refused | None:
-        """None: the configuration leaves the record out. `check`: the page was not clean, so look at the record itself."""
+        """None: the configuration leaves the record out. `check`: the page was not clean, look at the record itself."""
         try:
             if check:
                 _check(record)
@@ -68,84 +68,94 @@ class RecordReader:
 
     def _read(self, record: bytes) -> SourceRecord | None:
         fields = self._fields.read(record)
-        position = self._read_position(fields[self._at_position]) if self._at_position is not None else None
-        if position is None and self._at_position is not None and self._on_null == "skip":
-            return None
+        position = None
+        if self._at_position is not None:
+            position = self._read_position(fields[self._at_position])
+            if position is None and self._on_null == "skip":
+                return None
         record_id = self._read_id(fields) if self._ids else version_hash(record)
-        key = self._text(fields, self._at_key, "key")
+        key = record_id if self._at_key is None else self._text(fields, self._at_key, "key")
         return SourceRecord(
-            id=record_id,
-            version=self._read_version(record, fields),
-            key=record_id if key is None else key,
-            occurred_at=self._read_time(fields),
-            position=position,
-            value=record,
+            record_id,
+            self._read_version(record, fields),
+            record_id if key is None else key,
+            None if self._at_time is None else self._time(fields[self._at_time]),
+            position,
+            record,
         )
 
-    def _want(self, path: JsonPath | None) -> int | None:
-        if path is None:
-            return None
-        self._wanted.append(path)
-        return len(self._wanted) - 1
+    def _want(self, path: JsonPath) -> int:
+        """Where the field will stand; a path that is wanted twice is read once."""
+        if path not in self._wanted:
+            self._wanted.append(path)
+        return self._wanted.index(path)
 
-    def _text(self, fields: Sequence[Slice | None], at: int | None, name: str) -> str | None:
-        if at is None:
-            return None
-        try:
-            return scalar(fields[at])
-        except TypeError:
+    def _text(self, fields: Sequence[Field], at: int, name: str) -> str | None:
+        field = fields[at]
+        if field.__class__ is str or field is None:
+            return field
+        if isinstance(field, Nested):
             raise BadRecord(
                 f"`{name}` ({self._wanted[at]}) is an object or a list", stage="validate", code=f"bad_{name}"
-            ) from None
+            )
+        return str(field)
 
-    def _read_id(self, fields: Sequence[Slice | None]) -> str:
+    def _read_id(self, fields: Sequence[Field]) -> str:
         parts = []
-        for at in range(len(self._ids)):
+        for at in self._ids:
             part = self._text(fields, at, "id")
             if part is None:
-                raise BadRecord(f"`id` ({self._ids[at]}) is null or missing", stage="validate", code="no_id")
+                raise BadRecord(f"`id` ({self._wanted[at]}) is null or missing", stage="validate", code="no_id")
             parts.append(part)
         return bounded_id(parts[0] if len(parts) == 1 else joined(parts))
 
-    def _read_version(self, record: bytes, fields: Sequence[Slice | None]) -> str | None:
-        if self._version == "none" or not self._ids:
+    def _read_version(self, record: bytes, fields: Sequence[Field]) -> str | None:
+        if self._immutable or not self._ids:
             return None
-        text = self._text(fields, self._at_version, "version")
+        text = None if self._at_version is None else self._text(fields, self._at_version, "version")
         return version_hash(record) if text is None else text
 
-    def _read_time(self, fields: Sequence[Slice | None]) -> str | None:
-        """RFC 3339, or None where the record has no time that can be read: `ce_time` is optional."""
-        if self._at_time is None:
-            return None
-        try:
-            text = scalar(fields[self._at_time])
-            return None if text is None else times.rfc3339(self._time(text))
-        except (TypeError, ValueError, OverflowError, OSError):
-            return None
-
-    def _read_position(self, value: Slice | None) -> int | None:
-        try:
-            text = scalar(value)
-        except TypeError:
-            raise BadRecord("the incremental field is an object or a list", stage="validate", code="bad_cursor") from None
-        if text is None:
+    def _read_position(self, field: Field) -> int | None:
+        if isinstance(field, Nested):
+            raise BadRecord("the incremental field is an object or a list", stage="validate", code="bad_cursor")
+        if field is None:
             if self._on_null == "fail":
                 raise BadRecord("the incremental field is null or missing", stage="validate", code="null_cursor")
             return None
         try:
-            return self._position(text)
-        except (ValueError, OverflowError) as exc:
+            return self._position(field if isinstance(field, str) else str(field))
+        except ValueError as exc:
             raise BadRecord(f"cannot read the incremental field: {exc}", stage="validate", code="bad_cursor") from exc
 
 
 def _check(record: bytes) -> None:
     """Strict JSON in UTF-8, or one of the exceptions that `read` turns into a refusal."""
     record.decode()
-    FieldReader(()).read(record)
+    Strict().members(record)
 
 
-def _position_parser(incremental: Incremental | None) -> Callable[[str], int]:
+def _position_parser(incremental: Incremental | None) -> times.Parse:
     if incremental is None or incremental.type == "integer":
-        return int
+        return times.parse_integer
     formats = dict.fromkeys((*incremental.parse, incremental.format, "rfc3339"))
     return times.parser(tuple(formats), incremental.timezone)
+
+
+def _time_reader(incremental: Incremental | None, position: times.Parse) -> Callable[[Field], str | None]:
+    """RFC 3339, or None where the record has no time that can be read: `ce_time` is optional.
+
+    A time is read as positions are, which costs nothing where both are one field; else as a number."""
+    other = times.parser(("rfc3339", "unix"), incremental.timezone if incremental else None)
+    parsers = [other] if incremental is None or incremental.type == "integer" else [position, other]
+
+    def read(field: Field) -> str | None:
+        if not isinstance(field, str | int):
+            return None
+        for parse in parsers:
+            try:
+                return times.in_utc(str(field), parse)
+            except ValueError:
+                pass
+        return None
+
+    return read

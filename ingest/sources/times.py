@@ -1,7 +1,7 @@
 """Cursor values as positions: instants in microseconds since 1970, or integers. Compared as numbers, never as text.
 
-What is sent to an API is truncated to the precision of its format, never rounded: a bound that was rounded up would skip
-rows.
+What is sent to an API is truncated to the precision of its format, never rounded: a bound that was rounded up would
+skip rows.
 """
 
 import re
@@ -16,11 +16,13 @@ CACHED = 4096  # texts; neighbours often share a second
 INT64 = 2**63  # what the databases can keep of an integer position
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-EARLIEST = (datetime(1, 1, 3, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)  # two days of room for any time zone
-LATEST = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
+EARLIEST = (datetime(1, 1, 3, tzinfo=UTC) - _EPOCH) // _MICROSECOND  # two days of room for any time zone
+LATEST = (datetime(9999, 12, 29, tzinfo=UTC) - _EPOCH) // _MICROSECOND
 
 _NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+_UTC = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z", re.ASCII)
 _TIME_OF_DAY = re.compile(r"%[HIMSfcXpT]")
 
 Parse = Callable[[str], int]
@@ -31,13 +33,12 @@ class NoZone(ValueError):
 
 
 def instant(moment: datetime, zone: tzinfo | None) -> int:
-    """Microseconds since 1970. Raises NoZone for a naive time where no zone is known, ValueError for the years 0 and 10000."""
+    """Microseconds since 1970. Raises NoZone for a naive time where no zone is known."""
     if moment.tzinfo is None:
         if zone is None:
             raise NoZone("the time has no offset: set `timezone`")
         moment = moment.replace(tzinfo=zone)
-    delta = moment - _EPOCH
-    return (delta.days * 86_400 + delta.seconds) * MICROS + delta.microseconds
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def parse_rfc3339(text: str, zone: tzinfo | None) -> int:
@@ -52,7 +53,7 @@ def parse_number(text: str) -> int:
     whole, _, fraction = text.partition(".")
     number = abs(int(whole))
     digits = 6 if number < SECOND_DIGITS else 3 if number < MILLI_DIGITS else 0
-    micros = number * 10**digits + int((fraction + "0" * digits)[:digits] or 0)
+    micros: int = number * 10**digits + int((fraction + "0" * digits)[:digits] or 0)
     if not whole.startswith("-"):
         return micros
     return -micros - bool(fraction[digits:].strip("0"))
@@ -67,33 +68,33 @@ def parse_integer(text: str) -> int:
 
 def parser(formats: Sequence[str], zone: tzinfo | None) -> Parse:
     """Reads any of the formats (rfc3339, unix, unix_ms, a strptime pattern), the first that fits. Raises ValueError."""
-
-    def one(form: str, text: str) -> int:
-        if form == "rfc3339":
-            return parse_rfc3339(text, zone)
-        if form in ("unix", "unix_ms"):
-            return parse_number(text)
-        return instant(datetime.strptime(text, form), zone if _TIME_OF_DAY.search(form.replace("%%", "")) else zone or UTC)
-
-    words = [form for form in formats if form not in ("unix", "unix_ms")]
-    numbers = [form for form in formats if form != "rfc3339"]  # a strptime pattern may be all digits
+    words = [_reader(form, zone) for form in formats if form not in ("unix", "unix_ms")]
+    numbers = [_reader(form, zone) for form in formats if form != "rfc3339"]  # a strptime pattern may be all digits
 
     @lru_cache(CACHED)
     def parse(text: str) -> int:
         naive: NoZone | None = None
-        for form in numbers if _NUMBER.fullmatch(text) else words:
+        for read in numbers if _NUMBER.fullmatch(text) else words:
             try:
-                position = one(form, text)
+                position = read(text)
+                if EARLIEST <= position <= LATEST:
+                    return position
             except NoZone as exc:
                 naive = exc
             except (ValueError, OverflowError):
-                continue
-            else:
-                if EARLIEST <= position <= LATEST:
-                    return position
+                pass
         raise naive or ValueError(f"{text[:40]!r} is not {' or '.join(formats)}")
 
     return parse
+
+
+def _reader(form: str, zone: tzinfo | None) -> Parse:
+    if form == "rfc3339":
+        return lambda text: parse_rfc3339(text, zone)
+    if form in ("unix", "unix_ms"):
+        return parse_number
+    pattern_zone = zone if zone or _TIME_OF_DAY.search(form.replace("%%", "")) else UTC  # a bare date: midnight UTC
+    return lambda text: instant(datetime.strptime(text, form), pattern_zone)
 
 
 def render(position: int, form: str, zone: tzinfo | None) -> str:
@@ -103,6 +104,12 @@ def render(position: int, form: str, zone: tzinfo | None) -> str:
     if form == "unix_ms":
         return str(position // 1000)
     return rfc3339(position) if form == "rfc3339" else _moment(position).astimezone(zone or UTC).strftime(form)
+
+
+def in_utc(text: str, parse: Parse) -> str:
+    """A time as RFC 3339 in UTC: the text itself where it is that. Raises ValueError."""
+    position = parse(text)
+    return text if _UTC.fullmatch(text) else rfc3339(position)
 
 
 @lru_cache(CACHED)

@@ -58,9 +58,7 @@ class _Again(Exception):
 class Transport:
     """Made by `open_transport`. One per source."""
 
-    def __init__(
-        self, client: httpx.AsyncClient, base_url: str, redactor: Redactor, clock: Clock = SYSTEM
-    ) -> None:
+    def __init__(self, client: httpx.AsyncClient, base_url: str, redactor: Redactor, clock: Clock = SYSTEM) -> None:
         self._exchange = Exchange(client, base_url, redactor)
         self._redactor, self._clock = redactor, clock
         self._not_before = 0.0  # of the monotonic clock: what the last good answer asked for
@@ -76,8 +74,8 @@ class Transport:
     ) -> T:
         """GET until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
 
-        Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait than
-        `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL that we may not ask.
+        Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
+        than `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL we may not ask.
         """
         await self._hold_back(url, limits.retry, watch)
         began = self._clock.monotonic()
@@ -119,7 +117,9 @@ class Transport:
         if response.status in limits.retry.statuses:
             raise _Again(self._said(response), wait)
         if not good:
-            raise SourceRefused(f"GET {self.shown(url)}: {self._said(response)}{_hint(response.status)}", response.status)
+            raise SourceRefused(
+                f"GET {self.shown(url)}: {self._said(response)}{_hint(response.status)}", response.status
+            )
         try:
             decoded = decode(response)
         except Undecodable as exc:
@@ -128,9 +128,7 @@ class Transport:
             self._not_before = max(self._not_before, self._clock.monotonic() + wait)
         return decoded
 
-    async def _once(
-        self, url: str, headers: Mapping[str, str], credentials: Credentials, limits: Limits
-    ) -> Response:
+    async def _once(self, url: str, headers: Mapping[str, str], credentials: Credentials, limits: Limits) -> Response:
         try:
             async with asyncio.timeout(limits.timeout.total):
                 return await self._exchange.get(url, headers, credentials, limits.timeout, limits.max_body)
@@ -151,7 +149,7 @@ class Transport:
         """Raises RateLimited when the API asks for more patience than we have."""
         if wait > retry.max_wait:
             raise RateLimited(
-                f"{what}; the API asks to come back in {wait:.0f} s{_at(self._clock.wall() + wait)}, which is longer than"
+                f"{what}; the API asks to come back in {wait:.0f} s{_at(self._clock.wall() + wait)}, longer than"
                 f" retry.max_wait ({retry.max_wait:g} s)",
                 retry_after=wait,
             )

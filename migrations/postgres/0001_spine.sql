@@ -44,6 +44,7 @@ CREATE TABLE ingest.checkpoints (
     cursor     json NOT NULL,
     fence      bigint NOT NULL,
     seen       bigint NOT NULL DEFAULT 0, -- rows of this stream in ingest.seen
+    seen_in    text,                      -- the log and topic that they speak of
     updated_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (source, stream, partition)
 ) WITH (fillfactor = 70);

@@ -40,6 +40,7 @@ CREATE TABLE checkpoints (
     cursor     TEXT NOT NULL,
     fence      INTEGER NOT NULL,
     seen       INTEGER NOT NULL DEFAULT 0,
+    seen_in    TEXT,
     updated_at INTEGER NOT NULL,
     PRIMARY KEY (source, stream, partition)
 ) WITHOUT ROWID;
@@ -77,7 +78,10 @@ CREATE TABLE oversized (
     kept_at  INTEGER NOT NULL
 );
 
--- The event log.
+-- The event log. Its name is made up once: another file is another log.
+CREATE TABLE log_identity (name TEXT NOT NULL);
+INSERT INTO log_identity VALUES ('sqlite:' || lower(hex(randomblob(8))));
+
 CREATE TABLE topics (
     id           INTEGER PRIMARY KEY,
     name         TEXT NOT NULL UNIQUE,

@@ -42,6 +42,7 @@ sources:
 consumers:
   warehouse: {{kind: store, topics: [{topic}]}}
   again: {{kind: store, topics: [{topic}]}}
+  third: {{kind: store, topics: [{topic}]}}
 """
 ASCENDING = 'incremental: {type: timestamp, field: created, format: unix, since: {param: "created[gte]"}, order: asc}'
 EVERYTHING = ""  # no incremental: every run reads all, and every id is remembered

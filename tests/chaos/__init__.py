@@ -1,1 +1,1 @@
-"""Processes are killed, frozen and stopped at the worst instants; what is left is checked against what the API served."""
+"""Processes are killed, frozen and stopped at the worst instants; what is left is held against what was served."""

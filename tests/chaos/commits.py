@@ -13,8 +13,11 @@ class Commits:
         self._connection = connection
 
     async def one_waits(self) -> bool:
-        waiting = "SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = "
-        return bool(await self._connection.fetchval(waiting + "(SELECT oid FROM pg_database WHERE datname = current_database()))"))
+        waiting = await self._connection.fetchval(
+            """SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+               WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted"""
+        )
+        return int(waiting) > 0
 
     async def go_on(self) -> None:
         await self._connection.execute("SELECT pg_advisory_unlock(1)")

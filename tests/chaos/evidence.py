@@ -122,12 +122,18 @@ async def _opened(place: Place) -> AsyncIterator[tuple[Place, EventLog, EventSto
         return
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
-        for ending in ("", "-wal"):
-            if Path(place.database + ending).exists():
-                shutil.copy(place.database + ending, f"{copy}{ending}")
+        _copy(Path(place.database), copy)
         async with open_database(copy) as database:
             log = SqliteLog(database, SqliteLeases(database), "checker:1:a")
             yield place._replace(database=str(copy)), log, SqliteStore(database)
+
+
+def _copy(file: Path, to: Path) -> None:
+    """With what was committed and not moved into the file yet."""
+    shutil.copy(file, to)
+    log = Path(f"{file}-wal")
+    if log.exists():
+        shutil.copy(log, f"{to}-wal")
 
 
 def _answers(served: Path) -> list[tuple[str, list[Fact]]]:

@@ -234,5 +234,7 @@ class DoomedPostgres(Postgres):
             if self._fate.inside:
                 self._fate.strike()
 
-    def connection(self) -> AbstractAsyncContextManager["Connection"]:
-        return self._postgres.connection()
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator["Connection"]:
+        async with self._postgres.connection() as connection:
+            yield connection

@@ -108,7 +108,8 @@ def _lost(history: History) -> Iterator[str]:
 
 def _invented(history: History) -> Iterator[str]:
     served = history.served()
-    for entry in (*history.rows, *history.log):
+    entries: list[Logged | Stored] = [*history.rows, *history.log]
+    for entry in entries:
         if history.fact(entry) not in served:
             yield f"invented: {entry} was never served"
 
@@ -159,7 +160,7 @@ def _offsets(history: History) -> Iterator[str]:
 def _left_behind(history: History) -> Iterator[str]:
     for partition, end in history.ends.items():
         if history.offsets.get(partition, 0) != end:
-            yield f"the store stands at {history.offsets.get(partition)} of partition {partition}, the log ends at {end}"
+            yield f"the store stands at {history.offsets.get(partition)} of partition {partition}, which ends at {end}"
 
 
 def _out_of_order(history: History) -> Iterator[str]:

@@ -1,12 +1,7 @@
 """One pipeline on one engine: an API in the tests' own process, everything else in processes that may be killed."""
 
-import asyncio
-import json
 import signal
 import sqlite3
-import sys
-import time
-from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,17 +12,15 @@ from migrations.runner import migrate
 from tests.chaos import evidence, kafka_groups
 from tests.chaos.evidence import Place
 from tests.chaos.history import History, Saved, complaints
+from tests.chaos.processes import Process
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import Listing
 from tests.harness.names import unique
-from tests.harness.processes import Child, tail
+from tests.harness.processes import tail
 
 RECORDS, PAGE = 800, 100
 PAGES = RECORDS // PAGE
 PARTITIONS = 3
-DEADLINE = 60.0  # seconds that a process may take
-POLL = 0.02  # seconds
-REPOSITORY = Path(__file__).resolve().parents[2]
 CONSUMER = "warehouse"
 
 CONFIGURATION = """
@@ -53,60 +46,6 @@ consumers:
 """
 
 
-async def until(ready: Callable[[], Awaitable[bool]], what: Callable[[], str]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not await ready():
-        assert time.monotonic() < deadline, f"it did not come to pass: {what()}"
-        await asyncio.sleep(POLL)
-
-
-class Process:
-    """A child that is awaited without holding up the API."""
-
-    def __init__(self, name: str, command: Sequence[str], folder: Path, env: dict[str, str]) -> None:
-        self.name = name
-        self.output = folder / f"{name}.out"
-        self._child = Child([sys.executable, "-m", *command], log=self.output, cwd=folder, env=env)
-
-    async def ended(self) -> int:
-        """The exit code; minus the number of the signal that killed it."""
-
-        async def gone() -> bool:
-            return self._child.returncode is not None
-
-        await until(gone, lambda: f"{self.name} ends\n{tail(self.output)}")
-        assert self._child.returncode is not None
-        return self._child.returncode
-
-    async def reaches(self, ready: Callable[[], Awaitable[bool]]) -> None:
-        """Waits until `ready` while the process runs; it may not end before."""
-
-        async def ready_or_over() -> bool:
-            assert self._child.returncode is None, f"{self.name} ended too early\n{tail(self.output)}"
-            return await ready()
-
-        await until(ready_or_over, lambda: f"{self.name} gets there\n{tail(self.output)}")
-
-    async def frozen(self) -> None:
-        async def stopped() -> bool:
-            state = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()[0]
-            return state == "T"
-
-        await self.reaches(stopped)
-
-    def send(self, number: signal.Signals) -> None:
-        self._child.send(number)
-
-    def kill(self) -> None:
-        self._child.kill()
-
-    def said(self) -> Any:
-        """The JSON that it printed last: one object of its only stream or topic."""
-        text = self.output.read_text()
-        [found] = json.loads(text[text.index("[\n") :])
-        return found
-
-
 @dataclass
 class Pipeline:
     folder: Path
@@ -119,9 +58,8 @@ class Pipeline:
 
     def start(self, *command: str) -> Process:
         """`run …` and `consume …` are the product's; `victim …` is tests/chaos/victim.py."""
-        first, *rest = command
-        module = ["tests.chaos.victim"] if first == "victim" else ["ingest.cli", first]
-        process = Process(f"{len(self.processes):02d}-{first}", [*module, *rest], self.folder, self.env)
+        words = command if command[0] == "victim" else ("ingest", *command)
+        process = Process(f"{len(self.processes):02d}-{command[0]}", words, self.folder, self.env)
         self.processes.append(process)
         return process
 
@@ -206,6 +144,6 @@ async def prepare(folder: Path, api: FakeApi, database: str, bootstrap: str | No
     await evidence.watch_cursors(place)
     text = CONFIGURATION.format(partitions=PARTITIONS, source=place.source, url=api.url)
     (folder / "ingest.yaml").write_text(text)
-    env = {**urls, "INGEST_STATE_URL": urls["INGEST_STORE_URL"], "PYTHONPATH": str(REPOSITORY), "COLUMNS": "200"}
+    env = {**urls, "INGEST_STATE_URL": urls["INGEST_STORE_URL"], "COLUMNS": "200"}
     listing = api.serve("events", numbered(RECORDS), page_size=PAGE)
     return Pipeline(folder, api, listing, place, env, folder / "served.jsonl")

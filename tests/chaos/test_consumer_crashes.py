@@ -6,7 +6,8 @@ import pytest
 
 from tests.chaos import commits, kafka_groups
 from tests.chaos.history import History
-from tests.chaos.pipeline import CONSUMER, RECORDS, Pipeline, until
+from tests.chaos.pipeline import CONSUMER, RECORDS, Pipeline
+from tests.chaos.processes import until
 from tests.harness.fake_api import numbered
 
 NTH = 3  # the batch at which it dies, of at least 8
@@ -87,7 +88,7 @@ async def test_a_consumer_told_to_stop_commits_the_batch_in_hand_and_is_not_comp
     await goes_on(pipeline, before)
 
 
-async def test_a_consumer_frozen_before_its_write_is_refused_when_it_wakes_up_behind_another(pipeline: Pipeline) -> None:
+async def test_a_consumer_frozen_before_its_write_is_refused_when_another_was_faster(pipeline: Pipeline) -> None:
     await pipeline.run()
     frozen = pipeline.start("victim", "consume", "before_write", str(NTH), "SIGSTOP")
     await frozen.frozen()

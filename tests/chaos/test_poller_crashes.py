@@ -1,4 +1,4 @@
-"""A poller that is killed at any instant loses nothing, repeats at most the page in flight, and goes on where it was."""
+"""A poller killed at any instant loses nothing, repeats at most the page in flight, and goes on where it was."""
 
 import json
 import signal
@@ -7,12 +7,13 @@ import pytest
 
 from tests.chaos import commits
 from tests.chaos.history import History
-from tests.chaos.pipeline import PAGE, PAGES, Pipeline, until
+from tests.chaos.pipeline import PAGE, PAGES, Pipeline
+from tests.chaos.processes import until
 from tests.harness.faults import ok, slow
 
 NTH = 3  # the page at which it dies, of 8
 
-# How many records the log has twice after the restart; None: the pages before may have been on their way at that instant.
+# How many records the log has twice after the restart; None: the page before may have been on its way at that instant.
 REPEATED: dict[str, int | None] = {
     "before_fetch": None,
     "after_parse": None,
@@ -41,7 +42,8 @@ async def goes_on(pipeline: Pipeline, before: History, repeated: int | None) -> 
     saved = pages_saved(before)
     requests = len(pipeline.api.requests)
     assert (await pipeline.run())["outcome"] == "complete"
-    assert pipeline.asked(requests) == [f"t{page * PAGE}" for page in range(saved, PAGES)], "from where the cursor stood"
+    rest = [f"t{page * PAGE}" for page in range(saved, PAGES)]
+    assert pipeline.asked(requests) == rest, "the listing goes on where the cursor stood"
     assert (await pipeline.consume())["inserted"] == PAGES * PAGE
     after = await pipeline.proves(repeats=PAGE, drained=True)
     if repeated is not None:

@@ -82,9 +82,11 @@ async def run(app: App, fate: Fate, lease_ttl: float) -> int:
             for stream in await open_streams(app, select(app, [], []), stack)
         ]
         stop = (await stack.enter_async_context(stopping())).stop
-        await topics.ensure(await app.admin(), names(streams), app.config.topics, replicated=app.replicated)
+        admin = await app.admin()
+        await topics.ensure(admin, names(streams), app.config.topics, replicated=app.replicated)
         checkpoints, leases = await app.state()
-        runner = Runner(await app.publisher(), checkpoints, leases, app.holder, lease_ttl=lease_ttl)
+        log_name = await admin.identity()
+        runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, lease_ttl=lease_ttl)
         reports = await runner.once(streams, stop)
     show.reports(reports, as_json=True, scrub=REDACTOR.scrub)
     return exit_code(reports)

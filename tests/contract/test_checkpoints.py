@@ -138,6 +138,18 @@ async def test_a_claim_of_another_database_is_refused(state: State) -> None:
         await state.checkpoints.save(stranger, Save(b"{}"))
 
 
+async def test_what_was_seen_in_another_topic_is_forgotten_with_the_save_that_says_so(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen("r1", "v1", 1), Seen("r2", "v1", 2)], seen_in="log/a"))
+    await state.checkpoints.save(claim, Save(b"2", seen=[Seen("r3", "v1", 3)]))
+    again = await reclaimed(state, claim)
+    assert (again.seen_in, again.seen) == ("log/a", 3)
+    await state.checkpoints.save(again, Save(b"3", seen=[Seen("r1", "v9", 1)], seen_in="log/b", forget_seen=True))
+    assert await state.checkpoints.seen(STREAM, ["r1", "r2", "r3"]) == {"r1": "v9"}
+    last = await reclaimed(state, again)
+    assert (last.seen_in, last.seen) == ("log/b", 1)
+
+
 async def test_seen_gives_the_version_published_last_of_the_ids_that_are_remembered(state: State) -> None:
     claim = await claimed(state)
     await state.checkpoints.save(claim, Save(b"1", seen=[Seen("r1", "v1", 1), Seen("r2", "v1", None)]))

@@ -238,3 +238,18 @@ async def test_headers_of_one_page_may_differ(event_log: EventLog) -> None:
     topic = await new_topic(event_log, partitions=1)
     await publish(event_log, topic, [message("a", b"1", []), message("a", b"2", HEADERS), message("a", b"3", [])])
     assert [list(r.headers) for r in await read_all(event_log, topic)] == [[], HEADERS, []]
+
+
+async def test_a_log_keeps_its_identity(event_log: EventLog) -> None:
+    async with event_log.admin() as admin, event_log.admin() as again:
+        assert await admin.identity() == await again.identity()
+
+
+async def test_another_log_has_another_identity(sqlite_path: Path) -> None:
+    async with (
+        open_sqlite_log(sqlite_path) as one,
+        open_sqlite_log(sqlite_path.with_name("other.db")) as other,
+        one.admin() as admin,
+        other.admin() as of_the_other,
+    ):
+        assert await admin.identity() != await of_the_other.identity()

@@ -270,3 +270,16 @@ async def test_schema_and_version_print_what_they_say(tmp_path: Path) -> None:
     ingest = Ingest(tmp_path, EMBEDDED)
     assert (await ingest("schema")).json["properties"]["sources"]
     assert (await ingest("version")).out.startswith("ingest ")
+
+
+async def test_what_was_published_to_another_topic_does_not_count_as_published(
+    api: FakeApi, engine: Engine, tmp_path: Path
+) -> None:
+    source = unique("shop")
+    api.serve("orders", numbered(12))
+    configured(tmp_path, api, source)
+    ingest = Ingest(tmp_path, engine)
+    assert (await ingest("run", "--once", "--json")).json[0]["events"] == 12
+    configured(tmp_path, api, source, topic=f"{source}.moved")
+    assert (await ingest("run", "--once", "--json")).json[0]["events"] == 12
+    assert (await ingest("run", "--once", "--json")).json[0]["unchanged"] == 12

@@ -1,0 +1,510 @@
+"""Every way of paging reads each record once, and ends on an explicit signal only."""
+
+import itertools
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.errors import SourceChanged
+from ingest.paths import Root, parse
+from ingest.sources.answers import Answer
+from ingest.sources.links import links
+from ingest.sources.pagination import Received
+from tests.harness import faults
+from tests.harness.fake_api import FakeApi, numbered
+from tests.harness.listings import Style
+from tests.unit.sources import (
+    PAGING,
+    Watching,
+    cursor,
+    failure,
+    ids,
+    list_all,
+    opened,
+    read,
+    reply,
+    say,
+    targets,
+)
+
+ROOTS = tuple(Root)
+TOKEN = PAGING["cursor"]
+NEXT_URL = PAGING["next_url"]
+OFFSET = {"paginate": "offset"}
+PAGE = {"paginate": "page"}
+
+
+def paging(style: Style, **keys: Any) -> dict[str, Any]:
+    """The style's configuration, with more keys of `paginate`."""
+    paginate = PAGING[style]["paginate"]
+    return {**PAGING[style], "paginate": {**({"type": paginate} if isinstance(paginate, str) else paginate), **keys}}
+
+
+def rows(*numbers: int) -> list[dict[str, int]]:
+    return [{"id": number} for number in numbers]
+
+
+def page(*numbers: int, **rest: Any) -> Any:
+    return reply(json.dumps({"data": rows(*numbers), **rest}))
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as running:
+        yield running
+
+
+@pytest.mark.parametrize("style", PAGING)
+@pytest.mark.parametrize("size", [1, 4, 10, 100])
+async def test_each_style_reads_each_record_once_and_in_order(api: FakeApi, style: Style, size: int) -> None:
+    api.serve("events", numbered(10), style=style, page_size=size)
+    pages = await list_all(api.url, PAGING[style])
+    assert ids(pages) == [row["id"] for row in numbered(10)]
+    assert [page.stop is None for page in pages] == [True] * (len(pages) - 1) + [False]
+
+
+@pytest.mark.parametrize("style", PAGING)
+async def test_an_empty_list_is_a_complete_listing(api: FakeApi, style: Style) -> None:
+    api.serve("events", [], style=style)
+    [only] = await list_all(api.url, PAGING[style])
+    assert not only.records
+    assert only.stop
+
+
+@pytest.mark.parametrize("style", PAGING)
+async def test_the_end_needs_no_further_request(api: FakeApi, style: Style) -> None:
+    api.serve("events", numbered(8), style=style, page_size=4)
+    await list_all(api.url, PAGING[style])
+    assert len(api.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("style", "reason"),
+    [
+        ("link", 'no Link with rel="next"'),
+        ("next_url", "no URL at $.next"),
+        ("cursor", "$.has_more is false"),
+        ("page", "total reached (3 of 3)"),
+        ("offset", "total reached (10 of 10)"),
+    ],
+)
+async def test_a_listing_says_why_it_stopped(api: FakeApi, style: Style, reason: str) -> None:
+    api.serve("events", numbered(10), style=style, page_size=4)
+    assert (await list_all(api.url, PAGING[style]))[-1].stop == reason
+
+
+async def test_a_single_page_is_the_whole_listing(api: FakeApi) -> None:
+    say(api, [page(1, 2)])
+    [only] = await list_all(api.url)
+    assert (ids([only]), only.stop) == (["1", "2"], "single page")
+
+
+@pytest.mark.parametrize("sign", [{"next": "/events?page=2"}, {"has_more": True}, {"next_cursor": "x"}])
+async def test_a_single_page_that_looks_like_the_first_of_several_is_noticed(
+    api: FakeApi, sign: dict[str, Any]
+) -> None:
+    say(api, [page(1, **sign)])
+    watch = Watching()
+    async with opened(api.url) as source:
+        await read(source, watch=watch)
+    assert [notice.kind for notice in watch.notices] == ["looks_paginated"]
+    assert next(iter(sign)) in watch.notices[0].message
+
+
+async def test_a_single_page_without_such_a_sign_is_not_noticed(api: FakeApi) -> None:
+    say(api, [page(1, next=None, has_more=False, next_cursor="")])
+    watch = Watching()
+    async with opened(api.url) as source:
+        await read(source, watch=watch)
+    assert not watch.notices
+
+
+# ---- tokens
+
+
+@pytest.mark.parametrize("token", ["null", '""', "false", None])
+@pytest.mark.parametrize("keys", [NEXT_URL, {"paginate": {"type": "cursor", "from": "$.next", "param": "c"}}])
+async def test_null_empty_false_and_absent_are_no_token(api: FakeApi, token: str | None, keys: dict[str, Any]) -> None:
+    rest = "" if token is None else f',"next":{token}'
+    say(api, [reply('{"data":[{"id":1}]' + rest + "}")])
+    assert ids(await list_all(api.url, keys)) == ["1"]
+    assert len(api.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("token", "sent"),
+    [
+        ("0", "0"),
+        ("17", "17"),
+        ("9007199254740993", "9007199254740993"),
+        ("1.50", "1.50"),
+        ('"false"', "false"),
+        ('"a+b/c="', "a%2Bb%2Fc%3D"),
+        ('"caf\\u00e9 &x"', "caf%C3%A9%20%26x"),
+        ("true", "true"),
+    ],
+)
+async def test_a_token_is_sent_as_the_text_or_the_digits_that_came(api: FakeApi, token: str, sent: str) -> None:
+    say(api, [reply('{"data":[{"id":1}],"next":' + token + "}"), page(2)])
+    assert ids(await list_all(api.url, {"paginate": {"type": "cursor", "from": "$.next", "param": "c"}})) == ["1", "2"]
+    assert targets(api) == ["/events", f"/events?c={sent}"]
+
+
+@pytest.mark.parametrize("token", ['{"a":1}', "[1]"])
+async def test_an_object_as_a_token_fails_the_stream(api: FakeApi, token: str) -> None:
+    say(api, [reply('{"data":[{"id":1}],"next":' + token + "}")])
+    _, error = await failure(api.url, {"paginate": {"type": "cursor", "from": "$.next", "param": "c"}})
+    assert isinstance(error, SourceChanged)
+    assert "$.next" in str(error)
+
+
+async def test_a_token_that_is_broken_text_fails_the_stream_as_a_change_of_the_api(api: FakeApi) -> None:
+    say(api, [reply(b'{"data":[{"id":1}],"next":"\\ud800"}')])
+    _, error = await failure(api.url, {"paginate": {"type": "cursor", "from": "$.next", "param": "c"}})
+    assert isinstance(error, SourceChanged)
+
+
+async def test_the_last_record_can_hold_the_token(api: FakeApi) -> None:
+    keys = {"paginate": {"type": "cursor", "from": "last.id", "param": "after", "more": "$.has_more"}}
+    say(api, [page(1, 2, has_more=True), page(3, has_more=True), page(has_more=False)])
+    assert ids(await list_all(api.url, keys)) == ["1", "2", "3"]
+    assert targets(api) == ["/events", "/events?after=2", "/events?after=3"]
+
+
+async def test_a_header_can_hold_the_token(api: FakeApi) -> None:
+    keys = {"paginate": {"type": "cursor", "from": "header.X-Next", "param": "c"}}
+    say(api, [reply('{"data":[{"id":1}]}', x_next="t2"), reply('{"data":[{"id":2}]}', x_next="")])
+    assert ids(await list_all(api.url, keys)) == ["1", "2"]
+    assert targets(api)[1:] == ["/events?c=t2"]
+
+
+async def test_the_first_request_can_carry_a_token_of_its_own(api: FakeApi) -> None:
+    say(api, [page(1)])
+    await list_all(api.url, {"paginate": {"type": "cursor", "from": "$.next", "param": "c", "first": "*"}})
+    assert targets(api) == ["/events?c=%2A"]
+
+
+async def test_more_without_a_token_fails_the_stream(api: FakeApi) -> None:
+    say(api, [page(1, has_more=True)])
+    _, error = await failure(api.url, TOKEN)
+    assert isinstance(error, SourceChanged)
+    assert "$.next_cursor" in str(error)
+
+
+@pytest.mark.parametrize("more", [{}, {"has_more": None}])
+async def test_where_more_is_missing_the_token_decides(api: FakeApi, more: dict[str, Any]) -> None:
+    say(api, [page(1, next_cursor="t2", **more), page(2, next_cursor=None, **more)])
+    assert ids(await list_all(api.url, TOKEN)) == ["1", "2"]
+
+
+@pytest.mark.parametrize("more", [False, 0, "false", ""])
+async def test_more_that_is_false_ends_the_listing_in_spite_of_a_token(api: FakeApi, more: object) -> None:
+    say(api, [page(1, next_cursor="t2", has_more=more)])
+    assert (await list_all(api.url, TOKEN))[-1].stop == "$.has_more is false"
+
+
+@pytest.mark.parametrize(("header", "requests"), [({"x_more": "false"}, 1), ({"x_more": "true"}, 2), ({}, 2)])
+async def test_a_header_can_say_whether_there_is_more(api: FakeApi, header: dict[str, str], requests: int) -> None:
+    keys = {"paginate": {"type": "cursor", "from": "$.n", "param": "c", "more": "header.X-More"}}
+    say(api, [reply('{"data":[{"id":1}],"n":"t2"}', **header), reply('{"data":[{"id":2}]}')])
+    await list_all(api.url, keys)
+    assert len(api.requests) == requests
+
+
+async def test_an_empty_page_with_a_token_goes_on(api: FakeApi) -> None:
+    say(api, [page(1, next_cursor="a"), page(next_cursor="b"), page(next_cursor="c"), page(2, next_cursor=None)])
+    assert ids(await list_all(api.url, TOKEN)) == ["1", "2"]
+
+
+async def test_an_empty_page_ends_the_listing_where_the_stream_says_so(api: FakeApi) -> None:
+    say(api, [page(1, next_cursor="a"), page(next_cursor="b")])
+    assert (await list_all(api.url, paging("cursor", end="empty")))[-1].stop == "empty page"
+    say(api, [page(1, next="/events?x"), page(next="/events?y")])
+    assert (await list_all(api.url, paging("next_url", end="empty")))[-1].stop == "empty page"
+
+
+async def test_a_token_that_is_given_back_ends_the_listing_where_the_stream_says_so(api: FakeApi) -> None:
+    say(api, [page(1, next_cursor="a"), page(2, next_cursor="a")])
+    pages = await list_all(api.url, paging("cursor", end="repeat"))
+    assert (ids(pages), pages[-1].stop) == (["1", "2"], "the token was repeated")
+
+
+async def test_the_end_is_looked_for_before_the_loop(api: FakeApi) -> None:
+    say(api, [page(1, next_cursor="a", has_more=True), page(1, next_cursor="a", has_more=False)])
+    assert (await list_all(api.url, TOKEN))[-1].stop == "$.has_more is false"
+
+
+# ---- links
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ('</e?p=2>; rel="next"', {"next": "/e?p=2"}),
+        ("</e?p=2>; rel=next", {"next": "/e?p=2"}),
+        ('</e?p=2>; REL="next"', {"next": "/e?p=2"}),
+        ('</e?p=2>;rel="NEXT"', {"next": "/e?p=2"}),
+        ('</e?p=2> ; rel = "next"', {"next": "/e?p=2"}),
+        ('</e?p=2>; rel="next prefetch"', {"next": "/e?p=2", "prefetch": "/e?p=2"}),
+        ('</e?p=2>; title="a, b; c"; rel="next"', {"next": "/e?p=2"}),
+        ('</e?p=2>; rel="next",', {"next": "/e?p=2"}),
+        ('</1>; rel="prev", </3>; rel="next", </9>; rel="last"', {"prev": "/1", "next": "/3", "last": "/9"}),
+        ('</a,b;c>; rel="next"', {"next": "/a,b;c"}),
+        ('</2>; rel="next", </3>; rel="next"', {"next": "/2"}),
+        ('</2>; type="x"; rel="next"; crossorigin', {"next": "/2"}),
+        ("</2>; notrel=next", {}),
+        ("</2>", {}),
+        ("", {}),
+        ("garbage", {}),
+        ("<unclosed; rel=next", {}),
+    ],
+)
+def test_a_link_header_is_read_as_rfc_8288_says(header: str, expected: dict[str, str]) -> None:
+    assert links(header) == expected
+
+
+@given(st.text(alphabet='<>;=", relnext/?a\\', max_size=60))
+def test_no_link_header_raises(header: str) -> None:
+    links(header)
+
+
+@given(st.from_regex(r"/[a-z0-9?&=,;.]{0,20}", fullmatch=True), st.sampled_from(["prev", "last", "first"]))
+def test_the_next_link_is_found_among_others(target: str, other: str) -> None:
+    header = f'</x>; rel="{other}", <{target}>; rel="next", </y>; rel="self"'
+    assert links(header)["next"] == target
+
+
+async def test_another_relation_can_lead_on(api: FakeApi) -> None:
+    say(api, [reply("[]", link='</events?n>; rel="older", </z>; rel="next"'), reply('[{"id":1}]')])
+    await list_all(api.url, {"records": "$", "paginate": {"type": "link", "rel": "older"}})
+    assert targets(api) == ["/events", "/events?n"]
+
+
+@pytest.mark.parametrize(
+    ("link", "asked"),
+    [
+        ("?page=2", "/v1/events?page=2"),
+        ("more?p=2", "/v1/more?p=2"),
+        ("/other?p=2", "/other?p=2"),
+        ("//{host}/x", "/x"),
+        ("http://{host}/y?a=%zz&b=%E9+1#top", "/y?a=%zz&b=%E9+1"),
+    ],
+)
+async def test_a_relative_link_is_resolved_against_the_answers_own_url(api: FakeApi, link: str, asked: str) -> None:
+    host = api.url.removeprefix("http://")
+    say(api, [page(1, next=link.format(host=host))], "/v1/events")
+    say(api, [page(2)], asked.partition("?")[0])
+    if asked.startswith("/v1/events"):
+        say(api, [page(1, next=link), page(2)], "/v1/events")
+    assert ids(await list_all(f"{api.url}/v1", NEXT_URL)) == ["1", "2"]
+    assert targets(api) == ["/v1/events", asked]
+
+
+async def test_a_link_is_resolved_against_the_url_behind_a_redirect(api: FakeApi) -> None:
+    say(api, [reply("", 302, location="/moved/here")])
+    say(api, [page(1, next="?page=2"), page(2)], "/moved/here")
+    assert ids(await list_all(api.url, NEXT_URL)) == ["1", "2"]
+    assert targets(api) == ["/events", "/moved/here", "/moved/here?page=2"]
+
+
+@pytest.mark.parametrize("link", ["http://[::1", "http://a:b@c/", "ftp://x/y", "mailto:a@b", "http://", "javascript:x"])
+async def test_a_link_that_leads_nowhere_fails_the_stream(api: FakeApi, link: str) -> None:
+    say(api, [page(1, next=link)])
+    _, error = await failure(api.url, NEXT_URL)
+    assert isinstance(error, SourceChanged)
+    assert len(api.requests) == 1
+
+
+# ---- counting
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3])
+async def test_offsets_step_by_the_rows_received_when_the_api_caps_the_page(api: FakeApi, cap: int) -> None:
+    api.serve("events", numbered(7), style="offset", page_size=cap)
+    keys = {"paginate": {"type": "offset", "size_param": "limit", "size": 5}}
+    assert ids(await list_all(api.url, keys)) == [row["id"] for row in numbered(7)]
+
+
+async def test_an_api_that_caps_the_page_is_noticed(api: FakeApi) -> None:
+    api.serve("events", numbered(7), style="offset", page_size=3)
+    watch = Watching()
+    async with opened(api.url, {"paginate": {"type": "offset", "size_param": "limit", "size": 5}}) as source:
+        await read(source, watch=watch)
+    assert [notice.message for notice in watch.notices] == ["the API gives 3 rows a page although 5 were asked for"]
+
+
+@pytest.mark.parametrize("keys", [OFFSET, PAGE])
+async def test_without_a_total_an_empty_page_ends_the_count(api: FakeApi, keys: dict[str, Any]) -> None:
+    api.serve("events", numbered(5), style="offset" if keys is OFFSET else "page", page_size=2)
+    pages = await list_all(api.url, keys)
+    assert [len(page.records) for page in pages] == [2, 2, 1, 0]
+    assert pages[-1].stop == "empty page"
+
+
+async def test_a_short_page_does_not_end_the_count(api: FakeApi) -> None:
+    keys = {"paginate": {"type": "page", "size_param": "limit", "size": 3}}
+    say(api, [page(1, 2, 3), page(4, 5), page(6, 7, 8), page()])
+    assert len(ids(await list_all(api.url, keys))) == 8
+
+
+async def test_a_short_page_ends_the_count_where_the_stream_says_so(api: FakeApi) -> None:
+    keys = {"paginate": {"type": "offset", "size_param": "limit", "size": 3, "end": "short"}}
+    api.serve("events", numbered(5), style="offset")
+    pages = await list_all(api.url, keys)
+    assert (len(api.requests), pages[-1].stop) == (2, "short page (2 of 3)")
+
+
+async def test_rows_count_before_anything_is_left_out(api: FakeApi) -> None:
+    body = b'{"data":[{"id":1},{"id":null},"no object"]}'
+    say(api, [reply(body), reply('{"data":[{"id":2}]}'), page()])
+    await list_all(api.url, OFFSET)
+    assert targets(api) == ["/events?offset=0", "/events?offset=3", "/events?offset=4"]
+
+
+@pytest.mark.parametrize("totals", [[4, 5, 5], [9, 4, 4], [4, None, 5], [1, 1, 1], [0, 0, 0], [-1, -1, -1]])
+async def test_a_total_that_moves_or_cannot_be_right_does_not_end_the_count(
+    api: FakeApi, totals: list[int | None]
+) -> None:
+    first, second, third = ({} if total is None else {"total": total} for total in totals)
+    say(api, [page(1, 2, **first), page(3, 4, **second), page(5, **third), page()])
+    pages = await list_all(api.url, PAGING["offset"])
+    assert (len(ids(pages)), pages[-1].stop) == (5, "empty page")
+
+
+async def test_a_total_that_is_no_number_fails_the_stream(api: FakeApi) -> None:
+    say(api, [page(1, total="many")])
+    _, error = await failure(api.url, PAGING["offset"])
+    assert isinstance(error, SourceChanged)
+    assert "$.total" in str(error)
+
+
+async def test_a_header_can_hold_the_total(api: FakeApi) -> None:
+    keys = {"paginate": {"type": "page", "total_pages": "header.X-WP-TotalPages"}}
+    say(api, [reply('{"data":[{"id":1}]}', x_wp_totalpages="2"), reply('{"data":[{"id":2}]}', x_wp_totalpages="2")])
+    assert (await list_all(api.url, keys))[-1].stop == "total reached (2 of 2)"
+
+
+async def test_an_empty_page_before_a_total_that_must_be_reached_fails_the_stream(api: FakeApi) -> None:
+    say(api, [page(1, 2, total=5), page(total=5)])
+    _, error = await failure(api.url, paging("offset", end="total"))
+    assert isinstance(error, SourceChanged)
+    assert "2 of 5" in str(error)
+
+
+@pytest.mark.parametrize("start", [0, 1, 5])
+async def test_pages_are_numbered_from_the_start(api: FakeApi, start: int) -> None:
+    say(api, [page(1, total_pages=2), page(2, total_pages=2)])
+    await list_all(api.url, paging("page", start=start))
+    assert targets(api) == [f"/events?page={start}", f"/events?page={start + 1}"]
+
+
+async def test_what_paginate_sets_replaces_the_same_name_in_params(api: FakeApi) -> None:
+    say(api, [page(1), page()])
+    keys = {
+        "params": {"page": 9, "limit": 7, "x": [1, 2]},
+        "paginate": {"type": "page", "size_param": "limit", "size": 2},
+    }
+    await list_all(api.url, keys)
+    assert targets(api)[0] == "/events?page=1&limit=2&x=1&x=2"
+
+
+# ---- guards
+
+
+@pytest.mark.parametrize("style", PAGING)
+async def test_max_pages_leaves_the_listing_incomplete(api: FakeApi, style: Style) -> None:
+    api.serve("events", numbered(10), style=style, page_size=2)
+    pages, error = await failure(api.url, paging(style, max_pages=3))
+    assert isinstance(error, SourceChanged)
+    assert "max_pages" in str(error)
+    assert (len(pages), len(api.requests)) == (3, 3)
+
+
+async def test_a_listing_that_ends_on_its_last_allowed_page_is_complete(api: FakeApi) -> None:
+    api.serve("events", numbered(6), style="cursor", page_size=2)
+    assert len(await list_all(api.url, paging("cursor", max_pages=3))) == 3
+
+
+async def test_more_empty_pages_in_a_row_than_allowed_leave_the_listing_incomplete(api: FakeApi) -> None:
+    say(api, [page(1, next_cursor="0"), *(page(next_cursor=str(n)) for n in range(1, 9))])
+    pages, error = await failure(api.url, paging("cursor", max_empty_pages=2))
+    assert isinstance(error, SourceChanged)
+    assert "max_empty_pages" in str(error)
+    assert [len(page.records) for page in pages] == [1, 0, 0, 0]
+
+
+async def test_empty_pages_that_are_not_in_a_row_do_not_add_up(api: FakeApi) -> None:
+    turns = [page(*([n] if n % 2 else []), next_cursor=str(n)) for n in range(9)]
+    say(api, [*turns, page(next_cursor=None)])
+    assert len(await list_all(api.url, paging("cursor", max_empty_pages=1))) == 10
+
+
+async def test_a_repeated_request_fails_the_stream_and_what_was_read_came_once(api: FakeApi) -> None:
+    api.serve("events", numbered(12), style="cursor", page_size=2)
+    api.misbehave(itertools.repeat(faults.token("AAA")))
+    pages, error = await failure(api.url, TOKEN)
+    assert isinstance(error, SourceChanged)
+    assert "circle" in str(error)
+    assert "AAA" in str(error)
+    assert ids(pages) == [row["id"] for row in numbered(4)]
+
+
+async def test_tokens_that_alternate_fail_the_stream(api: FakeApi) -> None:
+    api.serve("events", numbered(12), style="cursor", page_size=2)
+    api.misbehave(itertools.cycle(map(faults.token, "AB")))
+    pages, error = await failure(api.url, TOKEN)
+    assert isinstance(error, SourceChanged)
+    assert ids(pages) == [row["id"] for row in numbered(6)]
+
+
+async def test_a_link_to_itself_fails_the_stream(api: FakeApi) -> None:
+    api.serve("events", numbered(4), page_size=2)
+    api.misbehave([faults.self_link])
+    pages, error = await failure(api.url, NEXT_URL)
+    assert isinstance(error, SourceChanged)
+    assert (len(pages), len(api.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("link", ["#again", "/events#a"])
+async def test_a_link_to_itself_is_seen_behind_a_fragment(api: FakeApi, link: str) -> None:
+    say(api, [page(1, next=link)])
+    _, error = await failure(api.url, NEXT_URL)
+    assert "circle" in str(error)
+    assert len(api.requests) == 1
+
+
+async def test_the_same_ids_twice_in_a_row_fail_the_stream(api: FakeApi) -> None:
+    say(api, [page(1, 2)])
+    pages, error = await failure(api.url, PAGE)
+    assert isinstance(error, SourceChanged)
+    assert "same 2 ids" in str(error)
+    assert ids(pages) == ["1", "2"]
+
+
+async def test_without_ids_equal_pages_are_not_compared(api: FakeApi) -> None:
+    say(api, [page(1), page(1), page()])
+    assert len(await list_all(api.url, {**PAGE, "id": []})) == 3
+
+
+async def test_the_saved_place_counts_the_pages_and_rows_so_far(api: FakeApi) -> None:
+    api.serve("events", numbered(10), style="offset", page_size=4)
+    async with opened(api.url, PAGING["offset"]) as source:
+        [first] = await read(source, pages=1)
+    listing = cursor(first)["listing"]
+    assert (listing["n"], listing["page"]["rows"], listing["page"]["number"]) == (1, 4, 4)
+
+
+@given(st.sampled_from(["$.t", "header.X-T", "last.t"]), st.text(max_size=20))
+def test_any_text_where_a_token_stands_is_itself_or_none(path: str, text: str) -> None:
+    record = json.dumps({"t": text}).encode()
+    try:
+        received = Received("http://x/", {"x-t": text}, Answer(record), [record])
+        found = received.find(parse(path, roots=ROOTS))
+    except SourceChanged:
+        return  # a lone surrogate
+    assert found == (text or None) or (path.startswith("header") and text.lower() == "false" and found is None)
