@@ -81,6 +81,12 @@ async def stored(place: Place) -> int:
     return int(count)
 
 
+async def ends(place: Place) -> Sequence[int]:
+    """Of the topic, per partition."""
+    async with _opened(place) as (_, log, _), log.admin() as admin:
+        return (await admin.describe([place.topic]))[place.topic].end_offsets
+
+
 async def _query(place: Place, statement: str) -> Sequence[Sequence[Any]]:
     if place.bootstrap is None:
         connection = sqlite3.connect(f"file:{place.database}?mode=ro", uri=True)
@@ -99,7 +105,8 @@ async def gather(place: Place, served: Path) -> History:
     """`served`: the API's log."""
     answers = _answers(served)
     async with _opened(place) as (where, log, store), log.admin() as admin, log.reader() as reader:
-        topics = [deadletter.topic_for(place.topic, name) for name in (deadletter.SOURCE, place.consumer)]
+        letters = [deadletter.topic_for(place.topic, name) for name in (deadletter.SOURCE, place.consumer)]
+        filled = [topic for topic, info in (await admin.describe(letters)).items() if any(info.end_offsets)]
         ends = (await admin.describe([place.topic]))[place.topic].end_offsets
         return History(
             prefix=f"{place.source}:{place.stream}:",
@@ -108,7 +115,7 @@ async def gather(place: Place, served: Path) -> History:
             ends=dict(enumerate(ends)),
             rows=await _rows(store),
             offsets=dict(await store.offsets(place.consumer, place.topic)),
-            dead=frozenset([_sha256(r.value) for t in await admin.describe(topics) async for r in reader.read(t)]),
+            dead=frozenset([_sha256(record.value) for topic in filled async for record in reader.read(topic)]),
             cursors=await saved_cursors(where),
         )
 

@@ -11,7 +11,7 @@ log or database. A signal that a process sends to itself cannot come too early o
 | `some_acknowledgements` | half of the n-th page is acknowledged, the rest was not sent |
 | `all_acknowledgements` | all of it is acknowledged, its cursor is not saved |
 | `inside_save` | every statement of the save was executed, COMMIT was not sent |
-| `after_save` | the cursor is saved |
+| `after_save` | the database has committed it |
 
 | a consumer dies | |
 | --- | --- |
@@ -19,7 +19,7 @@ log or database. A signal that a process sends to itself cannot come too early o
 | `before_write` | nothing of it was sent to the database |
 | `mid_write` | half of its rows and all of its offsets are in the transaction, COMMIT was not sent |
 | `before_commit` | all of its rows and offsets are, COMMIT was not sent |
-| `after_write` | the database has committed |
+| `after_commit` | the database has committed |
 | `before_offset_commit` | the log is about to be told |
 | `after_offset_commit` | the log was told |
 """
@@ -52,8 +52,8 @@ class Fate:
     def __init__(self, point: str, nth: int, number: signal.Signals) -> None:
         self._point, self._nth, self._number = point, nth, number
         self._passed = Counter[str]()
-        self.inside = False
-        """It strikes within the transaction that comes next."""
+        self.inside = self.behind = False
+        """It strikes within the transaction that comes next, or right behind its COMMIT, before anything else."""
 
     def comes(self, point: str) -> bool:
         """Counts; true when this is the instant."""
@@ -65,6 +65,15 @@ class Fate:
 
     def at(self, point: str) -> None:
         if self.comes(point):
+            self.strike()
+
+    def inside_transaction(self) -> None:
+        if self.inside:
+            self.strike()
+
+    def behind_transaction(self) -> None:
+        if self.behind:
+            self.behind = False
             self.strike()
 
 
@@ -110,9 +119,8 @@ class DoomedCheckpoints:
         return await self._checkpoints.claim(stream, holder, ttl if self._claim_ttl is None else self._claim_ttl)
 
     async def save(self, claim: Claim, save: Save) -> None:
-        self._fate.inside = self._fate.comes("inside_save")
+        self._fate.inside, self._fate.behind = self._fate.comes("inside_save"), self._fate.comes("after_save")
         await self._checkpoints.save(claim, save)
-        self._fate.at("after_save")
 
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._checkpoints.seen(stream, ids)
@@ -140,10 +148,11 @@ class DoomedStore:
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         self._fate.at("before_write")
         half = self._fate.comes("mid_write")
-        self._fate.inside = self._fate.comes("before_commit") or half
-        written = await self._store.write(consumer, events[: len(events) // 2] if half else events, spans)
-        self._fate.at("after_write")
-        return written
+        self._fate.inside, self._fate.behind = (
+            self._fate.comes("before_commit") or half,
+            self._fate.comes("after_commit"),
+        )
+        return await self._store.write(consumer, events[: len(events) // 2] if half else events, spans)
 
     def events(self, query: Query) -> AsyncIterator[Row]:
         return self._store.events(query)
@@ -202,7 +211,7 @@ class DoomedLog:
 
 
 class DoomedDatabase(Database):
-    """A SQLite file whose process may die between the last statement of a transaction and its COMMIT."""
+    """A SQLite file whose process may die between the last statement of a transaction and its COMMIT, or behind it."""
 
     def __init__(self, database: Database, fate: Fate) -> None:
         self._database, self._fate = database, fate
@@ -211,11 +220,12 @@ class DoomedDatabase(Database):
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         def doomed(connection: sqlite3.Connection) -> T:
             result = work(connection)
-            if self._fate.inside:
-                self._fate.strike()
+            self._fate.inside_transaction()
             return result
 
-        return await self._database.write(doomed)
+        result = await self._database.write(doomed)
+        self._fate.behind_transaction()
+        return result
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.read(work)
@@ -231,8 +241,8 @@ class DoomedPostgres(Postgres):
     async def transaction(self) -> AsyncIterator["Connection"]:
         async with self._postgres.transaction() as connection:
             yield connection
-            if self._fate.inside:
-                self._fate.strike()
+            self._fate.inside_transaction()
+        self._fate.behind_transaction()
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator["Connection"]:

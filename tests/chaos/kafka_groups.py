@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.errors import GroupCoordinatorNotAvailableError
 from aiokafka.protocol.group import LeaveGroupRequest
+
+from tests.chaos.processes import until
 
 
 class Group(NamedTuple):
@@ -16,9 +19,19 @@ class Group(NamedTuple):
 
 async def describe(bootstrap: str, group: str) -> Group:
     async with _admin(bootstrap) as admin:
+        await until(lambda: _coordinated(admin, group), lambda: f"{group} has a coordinator")
         [response] = await admin.describe_consumer_groups([group])
         [(_, _, state, _, _, members, *_)] = response.groups
         return Group(state, [member[0] for member in members])
+
+
+async def _coordinated(admin: AIOKafkaAdminClient, group: str) -> bool:
+    """The first group of a new cluster waits until the topic of all groups is there."""
+    try:
+        await admin.find_coordinator(group)
+    except GroupCoordinatorNotAvailableError:
+        return False
+    return True
 
 
 async def evict(bootstrap: str, group: str, members: Sequence[str] | None = None) -> None:

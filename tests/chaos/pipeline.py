@@ -20,7 +20,7 @@ from tests.harness.processes import tail
 
 RECORDS, PAGE = 800, 100
 PAGES = RECORDS // PAGE
-PARTITIONS = 3
+PARTITIONS = 2
 CONSUMER = "warehouse"
 
 CONFIGURATION = """
@@ -126,11 +126,13 @@ class Pipeline:
         return history
 
     async def nothing_is_new(self) -> None:
-        """Both commands once more, side by side."""
+        """Both commands once more, side by side: they say so, and leave the log and the store as they are."""
+        before = await evidence.ends(self.place), await self.stored()
         again = self.start("run", "--once")
         assert (await self.consume())["inserted"] == 0
         assert await again.ended() == 0, tail(again.output)
         assert f"{self.place.source}/events: nothing new" in again.output.read_text()
+        assert (await evidence.ends(self.place), await self.stored()) == before
 
 
 async def prepare(folder: Path, api: FakeApi, database: str, bootstrap: str | None) -> Pipeline:
