@@ -16,7 +16,7 @@ from consumers.store import EventStore
 from ingest.config.model import BatchLimits
 from ingest.deadletter import MARK, topic_for
 from ingest.errors import Superseded, Transient
-from ingest.eventlog import Admin, EventLog, Publisher, Subscription
+from ingest.eventlog import Admin, EventLog, Publisher, Subscription, TopicInfo
 from ingest.retry import backoff
 
 log = structlog.get_logger()
@@ -55,7 +55,7 @@ class Runner:
         await self.prepare([topic_for(topic, self.name) for topic in infos])
         async with asyncio.TaskGroup() as group:
             for topic, info in infos.items():
-                group.create_task(self._consume(topic, stop, dict(enumerate(info.end_offsets))))
+                group.create_task(self._consume(topic, stop, _ends(info)))
         return list(self.tallies.values())
 
     async def forever(self, patterns: Sequence[str], stop: asyncio.Event) -> list[Tally]:
@@ -103,6 +103,12 @@ class Runner:
 
     def _tally(self, topic: str) -> Tally:
         return self.tallies.setdefault(topic, Tally(topic, f"{self.name}.{topic}", self.changed))
+
+
+def _ends(info: TopicInfo) -> Mapping[int, int]:
+    """Partition → end offset, of those that hold anything."""
+    ranges = zip(info.first_offsets, info.end_offsets, strict=True)
+    return {partition: end for partition, (first, end) in enumerate(ranges) if end > first}
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:

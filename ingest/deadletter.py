@@ -12,6 +12,7 @@ from ingest.event import Headers, Message, Record, rfc3339
 SOURCE = "source"  # stands where a consumer's name stands, for what a poller could not publish
 MARK = ".dlq."
 MESSAGE_BYTES = 1024  # of the error
+POINTER_BYTES = 1024  # of a key or a header of a pointer
 HEADROOM = 65_536  # bytes by which a dead-letter topic holds more than its topic: for the headers added here
 
 
@@ -34,6 +35,14 @@ def of_record(record: Record, group: str, error: BadRecord) -> Message:
 def of_source(topic: str, key: bytes, value: bytes, headers: Headers, error: BadRecord) -> Message:
     """A record of an API that never reached its topic."""
     return _message(key, value, headers, {"dlq.original.topic": topic, "dlq.group": SOURCE}, error)
+
+
+def pointer(letter: Message, reference: str) -> Message:
+    """Stands for a letter that its topic cannot hold: small, and says where the bytes are kept.
+
+    What is long in it stays there too: a key is cut, a header left out."""
+    short = [(name, value) for name, value in letter.headers if len(value) <= POINTER_BYTES]
+    return Message(letter.key[:POINTER_BYTES], b"", [*short, ("dlq.kept", reference.encode())])
 
 
 def _message(key: bytes, value: bytes, headers: Headers, came_from: dict[str, str], error: BadRecord) -> Message:

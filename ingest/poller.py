@@ -1,8 +1,8 @@
 """poll → publish → save cursor.
 
 A page is fetched, its events are published, and only when every one of them is acknowledged by the log, the cursor
-that stands for the page is saved: with what was `seen`, in one transaction, under the fence of the stream's lease. So a crash
-at any instruction repeats at most the page in flight, and a poller that lost its lease can move nothing.
+that stands for the page is saved: with what was `seen`, in one transaction, under the fence of the stream's lease. So a
+crash at any instruction repeats at most the page in flight, and a poller that lost its lease can move nothing.
 
 While one page is being published the next one is fetched; never more than these two are in memory.
 """
@@ -17,18 +17,19 @@ import structlog
 
 from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
 from ingest import deadletter, metrics
-from ingest.errors import BadRecord, Transient
+from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message, event_id
 from ingest.eventlog import Publisher
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Source, SourceRecord
 from ingest.sources.cursor import describe
-from ingest.sources.records import version_hash
+from ingest.sources.records import bounded_id, version_hash
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
+IN_MEMORY = 10_000  # ids that a run remembers by itself; more of them are asked of the database page by page
 PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
 RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 30.0  # seconds
@@ -60,7 +61,8 @@ class Poller:
         self._envelope = Envelope(*target.stream, claim.lease.fence)
         self._seen_in = f"{log_name}/{target.topic}"
         self._moved = claim.seen_in not in (None, self._seen_in)  # what was seen was published somewhere else
-        self._remembers = claim.seen > 0 and not self._moved
+        self._asks = claim.seen > 0 and not self._moved  # the database remembers ids that this run did not publish
+        self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
 
@@ -90,7 +92,7 @@ class Poller:
         """publish → save cursor."""
         fresh, seen = await self._not_seen(page)
         self.in_flight = True
-        buried = await self._publish(page, fresh)
+        published, buried = await self._publish(page, fresh)
         save = Save(
             cursor=page.cursor,
             seen=seen,
@@ -102,19 +104,15 @@ class Poller:
         )
         await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
         self.in_flight = self._moved = False
-        self._remembers = self._remembers or bool(seen)
+        self._remember(save)
         self._report.cursor_to = describe(page.cursor)
         self._report.saved(
-            events=len(fresh), unchanged=len(page.records) - len(fresh), skipped=page.skipped, dead_letters=buried
+            events=published, unchanged=len(page.records) - len(fresh), skipped=page.skipped, dead_letters=buried
         )
 
     async def _not_seen(self, page: Page) -> tuple[list[SourceRecord], list[Seen]]:
         """The records that are not what was published last for their id, and what to remember of them."""
-        known: dict[str, str] = {}
-        if self._remembers and not self.in_flight and page.records:
-            ids = [record.id for record in page.records]
-            look_up = self._checkpoints.seen
-            known = dict(await self._persist("look up what was seen", lambda: look_up(self._target.stream, ids)))
+        known = {} if self.in_flight else await self._known([record.id for record in page.records])
         fresh, seen = [], []
         for record in page.records:
             version = record.version or ""
@@ -126,8 +124,29 @@ class Poller:
                 seen.append(Seen(record.id, version, record.position))
         return fresh, seen
 
-    async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> int:
-        """Returns how many dead letters the page left; everything is acknowledged by then."""
+    async def _known(self, ids: Sequence[str]) -> dict[str, str]:
+        """The version published last, for those of the ids that are remembered."""
+        if self._asks and ids:
+            look_up = self._checkpoints.seen
+            return dict(await self._persist("look up what was seen", lambda: look_up(self._target.stream, ids)))
+        published = self._published
+        return {name: published[name].version for name in ids if name in published}
+
+    def _remember(self, saved: Save) -> None:
+        """A run that nobody remembers anything from before knows by itself what it saved, while that is not much."""
+        if self._asks:
+            return
+        self._published.update({one.id: one for one in saved.seen})
+        if (below := saved.forget_below) is not None:
+            self._published = {
+                one.id: one for one in self._published.values() if one.position is None or one.position >= below
+            }
+        if len(self._published) > IN_MEMORY:
+            self._published.clear()
+            self._asks = True
+
+    async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> tuple[int, int]:
+        """Returns how many events are in the topic, and how many dead letters the page left: all acknowledged."""
         source, stream = self._target.stream
         message = self._envelope.message
         messages = [
@@ -142,7 +161,7 @@ class Poller:
         letters += [self._too_large(message) for message in oversized]
         if letters:
             await self._bury(letters)
-        return len(letters)
+        return len(messages) - len(oversized), len(letters)
 
     def _too_large(self, message: Message) -> Message:
         error = BadRecord(f"{message.size()} bytes: more than the topic takes", stage="produce", code="too_large")
@@ -152,16 +171,16 @@ class Poller:
         """Publish dead letters; one that is too large even there keeps its bytes in the state database."""
         topic = deadletter.topic_for(self._target.topic, deadletter.SOURCE)
         pointers = [await self._keep(letter) for letter in await self._acknowledged(topic, letters)]
-        if pointers:
-            await self._acknowledged(topic, pointers)
+        if pointers and await self._acknowledged(topic, pointers):
+            raise ConfigError(f"{topic} cannot even hold the pointer to a record that is too large: raise max_message")
         log.warning("dead letters", stream=str(self._target.stream), count=len(letters), topic=topic)
 
     async def _keep(self, letter: Message) -> Message:
         headers = msgspec.msgpack.encode(letter.headers)
-        name = dict(letter.headers).get("ce_id", version_hash(letter.value).encode()).decode()
+        name = bounded_id(dict(letter.headers).get("ce_id", version_hash(letter.value).encode()).decode())
         keep = self._checkpoints.keep
         reference = await self._persist("keep a record", lambda: keep(self._claim, name, letter.value, headers))
-        return Message(letter.key, b"", [*letter.headers, ("dlq.kept", reference.encode())])
+        return deadletter.pointer(letter, reference)
 
     async def _acknowledged(self, topic: str, messages: Sequence[Message]) -> list[Message]:
         """Publish until every message is acknowledged; returns those that the topic can never hold."""

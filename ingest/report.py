@@ -33,6 +33,7 @@ class Report:
     changed: Callable[["Report"], None] = lambda report: None
     outcome: Outcome = Outcome.RUNNING
     reason: str = ""
+    retry_after: float | None = None  # seconds that the other side asked for
     pages: int = 0
     events: int = 0
     unchanged: int = 0

@@ -72,8 +72,8 @@ class Runner:
         while True:
             report = await self._run(stream, stop, patience=0.0)
             failures = 0 if report.outcome in (Outcome.COMPLETE, Outcome.SUPERSEDED) else failures + 1
-            pause = stream.every if not failures else max(stream.every, backoff(failures, FAILED_BASE, FAILED_CAP))
-            if await _stopped(stop, pause):
+            own = backoff(failures, FAILED_BASE, FAILED_CAP) if failures else 0.0
+            if await _stopped(stop, max(stream.every, own, report.retry_after or 0.0)):
                 return report
 
     async def _run(self, stream: Stream, stop: asyncio.Event, *, patience: float) -> Report:
@@ -81,6 +81,7 @@ class Runner:
         try:
             await self._claimed_run(stream, report, stop, patience)
         except Transient as exc:
+            report.retry_after = exc.retry_after
             report.end(Outcome.UNAVAILABLE, str(exc))
         except Permanent as exc:
             report.end(Outcome.FAILED, str(exc))

@@ -15,7 +15,7 @@ from ingest.errors import SourceChanged
 from ingest.redaction import Redactor
 from ingest.sources import body
 from ingest.sources.auth import Credentials
-from ingest.sources.links import origin, resolved
+from ingest.sources.links import SHOWN, origin, resolved
 
 MAX_REDIRECTS = 3
 MAX_CONNECTIONS = 8
@@ -115,10 +115,10 @@ class Exchange:
             reason = f"not {self._origin[0]}://{self._origin[1]}:{self._origin[2]}"
         except ValueError as exc:
             reason = str(exc)
-        raise SourceChanged(f"refused to follow a link or redirect to {self._shown(url)[:500]}: {reason}")
+        raise SourceChanged(f"refused to follow a link or redirect to {self._shown(url)}: {reason}")
 
     def _shown(self, url: str) -> str:
-        return self._redactor.scrub(url)
+        return self._redactor.scrub(url)[:SHOWN]
 
 
 class _Opened:

@@ -18,7 +18,7 @@ from ingest.config.model import Retry, Timeout
 from ingest.errors import RateLimited, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.retry import asked_wait, backoff
-from ingest.sources import Watch
+from ingest.sources import Watch, links
 from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
@@ -88,7 +88,7 @@ class Transport:
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
             retry = limits.retry
-            what = f"GET {self.shown(url)}, attempt {attempt} of {retry.attempts}: {self.shown(reason)}"
+            what = f"GET {self.shown(url)}, attempt {attempt} of {retry.attempts}: {self._redactor.scrub(reason)}"
             own = backoff(attempt, retry.base, retry.cap)
             self._bear(what, wait or 0.0, retry)
             spent = self._clock.monotonic() - began
@@ -98,8 +98,8 @@ class Transport:
             watch.retrying(attempt, own + (wait or 0.0), what)
             await self._clock.sleep(own + (wait or 0.0))
 
-    def shown(self, text: str) -> str:
-        return self._redactor.scrub(text)
+    def shown(self, url: str) -> str:
+        return self._redactor.scrub(url)[: links.SHOWN]
 
     async def _try(
         self,

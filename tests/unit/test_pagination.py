@@ -209,7 +209,7 @@ async def test_more_that_is_false_ends_the_listing_in_spite_of_a_token(api: Fake
 
 
 @pytest.mark.parametrize(("header", "requests"), [({"x_more": "false"}, 1), ({"x_more": "true"}, 2), ({}, 2)])
-async def test_a_header_can_say_whether_there_is_more(api: FakeApi, header: dict[str, str], requests: int) -> None:
+async def test_a_header_can_say_whether_there_is_more(api: FakeApi, header: dict[str, Any], requests: int) -> None:
     keys = {"paginate": {"type": "cursor", "from": "$.n", "param": "c", "more": "header.X-More"}}
     say(api, [reply('{"data":[{"id":1}],"n":"t2"}', **header), reply('{"data":[{"id":2}]}')])
     await list_all(api.url, keys)
@@ -374,6 +374,11 @@ async def test_a_total_that_moves_or_cannot_be_right_does_not_end_the_count(
     say(api, [page(1, 2, **first), page(3, 4, **second), page(5, **third), page()])
     pages = await list_all(api.url, PAGING["offset"])
     assert (len(ids(pages)), pages[-1].stop) == (5, "empty page")
+
+
+async def test_a_total_that_is_left_out_once_has_not_moved(api: FakeApi) -> None:
+    say(api, [page(1, 2, total=5), page(3, 4), page(5, total=5)])
+    assert (await list_all(api.url, PAGING["offset"]))[-1].stop == "total reached (5 of 5)"
 
 
 async def test_a_total_that_is_no_number_fails_the_stream(api: FakeApi) -> None:

@@ -12,7 +12,7 @@ from ingest.event import event_id
 from ingest.sources import Refused, SourceRecord
 from ingest.sources.records import MAX_ID_BYTES, RecordReader, bounded_id, joined, version_hash
 from tests.texts import json_texts, texts
-from tests.unit.sources import configured
+from tests.unit.sources import NONE, Keys, configured
 
 TIMESTAMP = {"incremental": {"type": "timestamp", "field": "at"}}
 
@@ -27,7 +27,11 @@ def taken(record: bytes, **keys: Any) -> SourceRecord:
     return read
 
 
-def refused(record: bytes, *, check: bool = False, **keys: Any) -> Refused:
+def refused(record: bytes, **keys: Any) -> Refused:
+    return refusal_of(record, keys, check=False)
+
+
+def refusal_of(record: bytes, keys: Keys = NONE, *, check: bool = True) -> Refused:
     read = reader(**keys).read(record, check=check)
     assert isinstance(read, Refused)
     return read
@@ -73,7 +77,7 @@ def test_a_record_without_a_usable_id_is_refused_with_its_bytes(record: bytes) -
 @pytest.mark.parametrize("record", [b"1", b'"text"', b"null", b"[]", b" [1]", b"true"])
 def test_what_is_no_object_is_refused(record: bytes) -> None:
     assert refused(record).error.code == "not_object"
-    assert refused(record, check=True).error.code == "not_object"
+    assert refusal_of(record).error.code == "not_object"
     assert refused(record, id=["a[0]"]).error.code == "not_object"
 
 
@@ -90,7 +94,7 @@ def test_what_is_no_object_is_refused(record: bytes) -> None:
     ],
 )
 def test_a_broken_record_is_refused_with_its_bytes_and_the_reason(record: bytes, code: str) -> None:
-    refusal = refused(record, check=True)
+    refusal = refusal_of(record)
     assert (refusal.value, refusal.error.stage, refusal.error.code) == (record, "decode", code)
 
 

@@ -1,5 +1,6 @@
 """Waits are what the server asked for, in whatever form, and our own delay is bounded."""
 
+import time
 from email.utils import formatdate
 
 import pytest
@@ -67,6 +68,17 @@ def test_every_form_of_a_wait_is_understood(value: str, seconds: float) -> None:
 )
 def test_garbage_says_nothing(value: str) -> None:
     assert waits(value) is None
+
+
+@pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kolkata"])
+def test_a_date_means_the_same_wherever_we_run(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        assert waits("Tue Nov 14 22:23:20 2023") == waits("Tue, 14 Nov 2023 22:23:20 GMT") == 600.0
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_the_longest_of_several_headers_wins() -> None:

@@ -1,5 +1,6 @@
 """Times are compared as instants, sent truncated and read in every configured form."""
 
+import time
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -52,6 +53,21 @@ def test_a_bare_date_is_midnight_utc_whatever_the_zone() -> None:
 
 def test_a_pattern_without_a_time_of_day_needs_no_zone() -> None:
     assert times.parser(("%d/%m/%Y",), None)("02/01/2024") == at("2024-01-02T00:00:00+00:00")
+
+
+@pytest.mark.parametrize("zone", ["America/St_Johns", "Asia/Kolkata"])
+def test_times_mean_the_same_wherever_we_run(monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    try:
+        noon = at("2024-01-02T12:00:00+00:00")
+        assert times.parser(("%Y-%m-%d %H:%M",), UTC)("2024-01-02 12:00") == noon
+        assert times.parser(("%Y-%m-%d",), None)("2024-01-02") == noon - 43_200_000_000
+        assert times.render(noon, "%Y-%m-%d %H:%M", None) == "2024-01-02 12:00"
+        assert times.rfc3339(noon) == "2024-01-02T12:00:00Z"
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 def test_a_naive_time_takes_the_configured_zone() -> None:
