@@ -36,10 +36,16 @@ class Tally:
     topic: str
     group: str
     changed: Callable[["Tally"], None] = lambda tally: None
+    blocked: str | None = None  # what the log or the store last failed with; None: it answers
     batches: int = 0
     inserted: int = 0
     duplicates: int = 0
     dead_letters: int = 0
+
+    def blocked_by(self, reason: str | None) -> None:
+        if reason != self.blocked:
+            self.blocked = reason
+            self.changed(self)
 
 
 class Consumer:
@@ -65,6 +71,8 @@ class Consumer:
         try:
             while not stop.is_set():
                 batch = await reading
+                if batch.records:
+                    self._tally.blocked_by(None)
                 self._show_lag()
                 reading = asyncio.create_task(self._subscription.next_batch())
                 if batch.lost:
@@ -97,6 +105,7 @@ class Consumer:
                 return False
             else:
                 metrics.paused.labels(*self._labels).set(0)
+                self._tally.blocked_by(None)
                 await self._subscription.commit(batch)
                 self._done.update({span.partition: span.end for span in batch.spans})
                 self._count(batch, written, buried, time.monotonic() - started)
@@ -120,6 +129,7 @@ class Consumer:
     async def _wait(self, attempt: int, exc: Exception) -> None:
         """An outage: nothing is lost, nothing moves, and the group still knows us."""
         metrics.paused.labels(*self._labels).set(1)
+        self._tally.blocked_by(str(exc))
         log.warning("paused: cannot write yet", group=self._tally.group, attempt=attempt, error=str(exc))
         await self._subscription.idle(backoff(attempt, RETRY_BASE, RETRY_CAP))
 

@@ -26,12 +26,14 @@ RETRY_BASE, RETRY_CAP = 0.5, 30.0  # seconds
 PATIENCE = 12  # tries to join under --once
 
 
-def matching(topics: Sequence[str], patterns: Sequence[str]) -> list[str]:
-    """Globs; `*` crosses dots. A dead-letter topic matches only a pattern that says `.dlq.`."""
+def matching(topics: Sequence[str], patterns: Sequence[str], consumer: str) -> list[str]:
+    """Globs; `*` crosses dots. A dead-letter topic matches only a pattern that says `.dlq.`, and the consumer's own
+    dead letters never do: it would bury them again and again."""
     return [
         topic
         for topic in topics
-        if any(fnmatchcase(topic, pattern) and (MARK in pattern or MARK not in topic) for pattern in patterns)
+        if not topic.endswith(f"{MARK}{consumer}")
+        and any(fnmatchcase(topic, pattern) and (MARK in pattern or MARK not in topic) for pattern in patterns)
     ]
 
 
@@ -51,7 +53,7 @@ class Runner:
 
     async def once(self, patterns: Sequence[str], stop: asyncio.Event) -> list[Tally]:
         """Every topic up to the end offsets as they are now. Raises Transient when the log stays away."""
-        infos = await self.admin.describe(matching(await self.admin.topics(), patterns))
+        infos = await self.admin.describe(matching(await self.admin.topics(), patterns, self.name))
         await self.prepare([topic_for(topic, self.name) for topic in infos])
         async with asyncio.TaskGroup() as group:
             for topic, info in infos.items():
@@ -68,7 +70,7 @@ class Runner:
 
     async def _new_topics(self, patterns: Sequence[str]) -> list[str]:
         try:
-            found = [t for t in matching(await self.admin.topics(), patterns) if t not in self.tallies]
+            found = [t for t in matching(await self.admin.topics(), patterns, self.name) if t not in self.tallies]
             await self.prepare([topic_for(topic, self.name) for topic in found])
         except Transient as exc:
             log.warning("cannot look for topics yet", consumer=self.name, error=str(exc))
@@ -91,6 +93,7 @@ class Runner:
                 failures = 1 if tally.batches > batches else failures + 1
                 if ends is not None and failures >= PATIENCE:
                     raise
+                tally.blocked_by(str(exc))
                 log.warning("cannot consume yet", group=tally.group, attempt=failures, error=str(exc))
                 await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
 

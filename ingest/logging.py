@@ -9,6 +9,7 @@ from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
 
 import structlog
+from structlog.typing import Processor
 
 from ingest.redaction import Redactor
 
@@ -23,33 +24,33 @@ def configure(redactor: Redactor, *, form: Format = "auto", level: str = "info",
     def scrub(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
         return {name: redactor.scrub(value) if isinstance(value, str) else value for name, value in event.items()}
 
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty()) if text else structlog.processors.JSONRenderer()
+    )
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        scrub,
+    ]
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            scrub,
-            structlog.dev.ConsoleRenderer(colors=out.isatty()) if text else structlog.processors.JSONRenderer(),
-        ],
+        processors=[*shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(level.upper()),
         logger_factory=structlog.PrintLoggerFactory(out),
         cache_logger_on_first_use=False,
     )
-    _quiet_libraries(redactor, out)
+    _join_libraries(shared, renderer, out)
 
 
-def _quiet_libraries(redactor: Redactor, out: TextIO) -> None:
-    """Libraries log through the standard library: warnings and worse, through the same redaction."""
-
-    class Scrubbing(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return redactor.scrub(super().format(record))
-
+def _join_libraries(shared: list[Processor], renderer: Processor, out: TextIO) -> None:
+    """What libraries log through the standard library, warnings and worse, comes out in the same form."""
     handler = logging.StreamHandler(out)
-    handler.setFormatter(Scrubbing("%(levelname)s %(name)s %(message)s"))
+    own = [structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer]
+    handler.setFormatter(structlog.stdlib.ProcessorFormatter(processors=own, foreign_pre_chain=shared))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.WARNING)
-    # it reports every broken connection as an error with a traceback; what matters of it reaches us as LogUnavailable
+    # They report every broken connection with a traceback; what matters of it reaches us as an error of ours.
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logging.getLogger("asyncpg").setLevel(logging.ERROR)

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
 from ingest import deadletter, metrics
 from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message, event_id
-from ingest.eventlog import Publisher
+from ingest.eventlog import Published, Publisher
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Source, SourceRecord
@@ -33,6 +34,7 @@ IN_MEMORY = 10_000  # ids that a run remembers by itself; more of them are asked
 PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
 RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 30.0  # seconds
+WARN_AFTER = 10.0  # seconds without all acknowledgements of a page
 
 
 class Target(NamedTuple):
@@ -65,6 +67,15 @@ class Poller:
         self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
+        self._cursor = claim.cursor  # as it is saved
+        self._changed_anything = False
+
+    def next_claim(self) -> Claim:
+        """The same lease with everything as this run left it, for the next run under it."""
+        lease = replace(self._claim.lease, clean=not self.in_flight)
+        remembered = self._claim.seen or len(self._published) or int(self._asks)
+        seen_in = self._claim.seen_in if self._moved else self._seen_in
+        return Claim(self._target.stream, lease, self._cursor, remembered, seen_in)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until the listing ends, or `stop` is set and the page in hand is saved. Says in the report how it ended.
@@ -93,6 +104,7 @@ class Poller:
         fresh, seen = await self._not_seen(page)
         self.in_flight = True
         published, buried = await self._publish(page, fresh)
+        self._changed_anything = self._changed_anything or bool(fresh or buried)
         save = Save(
             cursor=page.cursor,
             seen=seen,
@@ -100,10 +112,11 @@ class Poller:
             forget_seen=self._moved,
             forget_below=page.remember_from,
             seen_limit=None if page.remember_all else self._target.seen_limit,
-            history=page.stop if page.stop is not None and (fresh or buried) else None,
+            history=page.stop if self._changed_anything else None,
         )
         await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
         self.in_flight = self._moved = False
+        self._cursor = page.cursor
         self._remember(save)
         self._report.cursor_to = describe(page.cursor)
         self._report.saved(
@@ -173,7 +186,8 @@ class Poller:
         pointers = [await self._keep(letter) for letter in await self._acknowledged(topic, letters)]
         if pointers and await self._acknowledged(topic, pointers):
             raise ConfigError(f"{topic} cannot even hold the pointer to a record that is too large: raise max_message")
-        log.warning("dead letters", stream=str(self._target.stream), count=len(letters), topic=topic)
+        first = dict(letters[0].headers)["dlq.error.message"].decode()
+        log.warning("dead letters", stream=str(self._target.stream), count=len(letters), topic=topic, first=first)
 
     async def _keep(self, letter: Message) -> Message:
         headers = msgspec.msgpack.encode(letter.headers)
@@ -186,7 +200,7 @@ class Poller:
         """Publish until every message is acknowledged; returns those that the topic can never hold."""
         started = time.monotonic()
         with metrics.unacked.labels(topic).track_inprogress():
-            published = await self._persist("publish", lambda: self._publisher.publish(topic, messages))
+            published = await self._persist("publish", lambda: self._watched(topic, messages))
         metrics.ack_seconds.labels(topic).observe(time.monotonic() - started)
         metrics.produced.labels(topic, "acked").inc(published.acknowledged)
         metrics.produced_bytes.labels(topic).inc(published.bytes)
@@ -194,19 +208,34 @@ class Poller:
             metrics.produced.labels(topic, "oversize").inc(len(published.oversized))
         return [messages[i] for i in published.oversized]
 
+    async def _watched(self, topic: str, messages: Sequence[Message]) -> Published:
+        """Publish, and say so when the acknowledgements keep us waiting."""
+        patience = f"not all acknowledged after {WARN_AFTER:.0f} s"
+        warning = asyncio.get_running_loop().call_later(WARN_AFTER, self._blocked, "publish", patience)
+        try:
+            return await self._publisher.publish(topic, messages)
+        finally:
+            warning.cancel()
+
+    def _blocked(self, what: str, why: str) -> None:
+        log.warning(f"cannot {what} yet", stream=str(self._target.stream), error=why)
+        self._report.blocked_by(why)
+
     async def _persist(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
         """Try again while the log or the database is away: the page is kept, and polling waits."""
         attempt = 0
         while True:
             attempt += 1
             try:
-                return await act()
+                result = await act()
             except Transient as exc:
+                self._blocked(what, str(exc))
                 if attempt >= PATIENCE:
                     raise
-                delay = backoff(attempt, RETRY_BASE, RETRY_CAP)
-                log.warning(f"cannot {what} yet", stream=str(self._target.stream), attempt=attempt, error=str(exc))
-                await asyncio.sleep(delay)
+                await asyncio.sleep(backoff(attempt, RETRY_BASE, RETRY_CAP))
+            else:
+                self._report.blocked_by(None)
+                return result
 
 
 def _worth_remembering(record: SourceRecord, remember_from: int | None) -> bool:

@@ -42,6 +42,7 @@ class Report:
     requests: int = 0
     retries: int = 0
     waited: float = 0.0  # seconds
+    blocked: str | None = None  # what the log or a database last failed with; None: it answers
     notices: dict[str, str] = field(default_factory=dict)  # kind → what was noticed
     cursor_from: str | None = None
     cursor_to: str | None = None
@@ -65,6 +66,11 @@ class Report:
         if delay >= WAIT_WORTH_A_LINE:
             log.warning("waiting", stream=str(self.stream), seconds=round(delay, 1), reason=reason)
         self.changed(self)
+
+    def blocked_by(self, reason: str | None) -> None:
+        if reason != self.blocked:
+            self.blocked = reason
+            self.changed(self)
 
     def noticed(self, notice: Notice) -> None:
         """One line for each kind and run."""
@@ -106,6 +112,13 @@ class Report:
             seconds=round(self.seconds, 3),
         )  # fmt: skip
         self.changed(self)
+
+    def superseded(self, reason: str) -> None:
+        """The lease was lost: in the middle of the run, or after it, which is no matter."""
+        if self.ended is None:
+            self.end(Outcome.SUPERSEDED, reason)
+        else:
+            log.info("the lease was lost between two runs", stream=str(self.stream), reason=reason)
 
     @property
     def seconds(self) -> float:

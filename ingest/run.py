@@ -5,17 +5,18 @@ takes a lease that was not given back as a sign that the last page may be in the
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import structlog
 
 from checkpoints import Checkpoints, Claim, Leases, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL, keep
 from ingest import deadletter
-from ingest.errors import Permanent, StoreUnavailable, Superseded, Transient
+from ingest.errors import ConfigError, Permanent, StoreUnavailable, Superseded, Transient
 from ingest.eventlog import Publisher
 from ingest.poller import Poller, Target
 from ingest.report import Outcome, Report
@@ -54,70 +55,107 @@ class Runner:
     log_name: str
     changed: Callable[[Report], None] = lambda report: None
     lease_ttl: float = LEASE_TTL
+    latest: dict[StreamId, Report] = field(default_factory=dict)  # of each stream, the run under way or the last one
 
     async def once(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
         """Every stream once, side by side; a held lease is waited for, up to its time-to-live."""
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(self._run(stream, stop, patience=self.lease_ttl)) for stream in streams]
-        return [task.result() for task in running]
+            for stream in streams:
+                group.create_task(self._once(stream, stop))
+        return [self.latest[stream.target.stream] for stream in streams]
 
     async def forever(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
-        """Until `stop`; returns the last report of each stream."""
+        """Until `stop`; returns the last report of each stream. Who holds a stream keeps it, others stand by."""
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(self._again_and_again(stream, stop)) for stream in streams]
-        return [task.result() for task in running]
+            for stream in streams:
+                group.create_task(self._forever(stream, stop))
+        return [self.latest[stream.target.stream] for stream in streams]
 
-    async def _again_and_again(self, stream: Stream, stop: asyncio.Event) -> Report:
-        failures = 0
-        while True:
-            report = await self._run(stream, stop, patience=0.0)
-            failures = 0 if report.outcome in (Outcome.COMPLETE, Outcome.SUPERSEDED) else failures + 1
-            own = backoff(failures, FAILED_BASE, FAILED_CAP) if failures else 0.0
-            if await _stopped(stop, max(stream.every, own, report.retry_after or 0.0)):
-                return report
-
-    async def _run(self, stream: Stream, stop: asyncio.Event, *, patience: float) -> Report:
-        report = Report(stream.target.stream, self.changed)
+    async def _once(self, stream: Stream, stop: asyncio.Event) -> None:
+        report = self._begin(stream)
+        name = stream_lease(stream.target.stream)
         try:
-            await self._claimed_run(stream, report, stop, patience)
+            asked_at, claim = await self._claim(stream.target.stream, stop, self.lease_ttl)
+            if claim is None and stop.is_set():
+                report.end(Outcome.INCOMPLETE, "stopped by a signal")
+            elif claim is None:
+                holder = await self.leases.holder(name) or "it has just ended"
+                report.end(Outcome.UNAVAILABLE, f"another poller holds the stream: {holder}")
+            else:
+                async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
+                    await self._release(await self._poll(stream, claim, report, stop))
         except Transient as exc:
-            report.retry_after = exc.retry_after
             report.end(Outcome.UNAVAILABLE, str(exc))
-        except Permanent as exc:
-            report.end(Outcome.FAILED, str(exc))
         except Superseded as exc:
             report.end(Outcome.SUPERSEDED, str(exc))
+
+    async def _forever(self, stream: Stream, stop: asyncio.Event) -> None:
+        """Stand by until the stream is free, then poll it under one lease until that is lost or `stop` is set."""
+        failures = 0
+        while not stop.is_set():
+            standing_by = self._begin(stream)
+            try:
+                asked_at, claim = await self._claim(stream.target.stream, stop, math.inf)
+                if claim is not None:
+                    failures = 0
+                    async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
+                        await self._release(await self._again_and_again(stream, claim, stop))
+            except Superseded as exc:
+                self.latest[stream.target.stream].superseded(str(exc))
+            except Transient as exc:
+                failures += 1
+                standing_by.blocked_by(str(exc))
+                log.warning("cannot claim the stream yet", stream=str(stream.target.stream), error=str(exc))
+                await _stopped(stop, backoff(failures, FAILED_BASE, FAILED_CAP))
+
+    async def _again_and_again(self, stream: Stream, claim: Claim, stop: asyncio.Event) -> Claim:
+        failures = 0
+        while True:
+            report = self._begin(stream)
+            claim = await self._poll(stream, claim, report, stop)
+            failures = 0 if report.outcome is Outcome.COMPLETE else failures + 1
+            own = backoff(failures, FAILED_BASE, FAILED_CAP) if failures else 0.0
+            if await _stopped(stop, max(stream.every, own, report.retry_after or 0.0)):
+                return claim
+
+    def _begin(self, stream: Stream) -> Report:
+        report = self.latest[stream.target.stream] = Report(stream.target.stream, self.changed)
         return report
 
-    async def _claimed_run(self, stream: Stream, report: Report, stop: asyncio.Event, patience: float) -> None:
-        asked_at, claim = await self._claim(stream.target.stream, stop, patience)
-        if claim is None and stop.is_set():
-            report.end(Outcome.INCOMPLETE, "stopped by a signal")
-            return
-        if claim is None:
-            holder = await self.leases.holder(stream_lease(stream.target.stream))
-            report.end(Outcome.UNAVAILABLE, f"another poller holds the stream: {holder or 'it has just ended'}")
-            return
+    async def _poll(self, stream: Stream, claim: Claim, report: Report, stop: asyncio.Event) -> Claim:
+        """One run under a claim that is being kept; returns the claim as it stands after it."""
         report.cursor_from = report.cursor_to = describe(claim.cursor)
         poller = Poller(
             stream.target, claim, stream.source, self.publisher, self.checkpoints, self.log_name, report
         )
-        async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
-            try:
-                await poller.run(stop)
-            finally:
-                if not poller.in_flight:
-                    with suppress(StoreUnavailable):  # then it ends by itself
-                        await self.leases.release(claim.lease)
+        try:
+            await poller.run(stop)
+        except Transient as exc:
+            report.retry_after = exc.retry_after
+            report.end(Outcome.UNAVAILABLE, str(exc))
+        except (Permanent, ConfigError) as exc:
+            report.end(Outcome.FAILED, str(exc))
+        return poller.next_claim()
+
+    async def _release(self, claim: Claim) -> None:
+        if claim.lease.clean:
+            with suppress(StoreUnavailable):  # then it ends by itself
+                await self.leases.release(claim.lease)
 
     async def _claim(self, stream: StreamId, stop: asyncio.Event, patience: float) -> tuple[float, Claim | None]:
-        """The claim, and `time.monotonic()` from before it was asked for."""
+        """The claim, and `time.monotonic()` from before it was asked for. None: still held, or `stop`."""
         deadline = time.monotonic() + patience
+        waiting = False
         while True:
             asked_at = time.monotonic()
             claim = await self.checkpoints.claim(stream, self.holder, self.lease_ttl)
-            if claim is not None or asked_at >= deadline or await _stopped(stop, CLAIM_EVERY):
+            if claim is not None or asked_at >= deadline:
                 return asked_at, claim
+            if not waiting:
+                log.info("standing by", stream=str(stream), held_by=await self.leases.holder(stream_lease(stream)))
+                waiting = True
+            if await _stopped(stop, CLAIM_EVERY):
+                return asked_at, None
 
 
 async def _stopped(stop: asyncio.Event, seconds: float) -> bool:

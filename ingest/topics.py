@@ -11,7 +11,7 @@ import structlog
 from ingest.config.model import TopicOverride, Topics
 from ingest.deadletter import HEADROOM, MARK
 from ingest.errors import ConfigError
-from ingest.eventlog import Admin, TopicInfo, TopicSpec
+from ingest.eventlog import Admin, TopicSpec
 
 log = structlog.get_logger()
 
@@ -42,6 +42,8 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
     specs = [spec(name, config) for name in sorted(set(names))]
     found = await admin.describe([s.name for s in specs])
     missing = [s for s in specs if s.name not in found]
+    if replicated:
+        _check_safety(missing, config)  # before it is created
     if missing and not config.create:
         names_missing = ", ".join(s.name for s in missing)
         raise ConfigError(f"missing topics: {names_missing}; create them, or set `topics: {{create: true}}`")
@@ -51,26 +53,34 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
             log.info("topics created", topics=list(created))
         found = await admin.describe([s.name for s in specs])
     if replicated:
-        _check([(s, found[s.name]) for s in specs if s.name in found], config)
+        there = [(s, found[s.name].spec) for s in specs if s.name in found]
+        _check_differences(there)
+        _check_safety([real for _, real in there], config)
 
 
-def _check(topics: Sequence[tuple[TopicSpec, TopicInfo]], config: Topics) -> None:
-    unsafe = []
-    for wanted, info in topics:
+def _check_differences(topics: Sequence[tuple[TopicSpec, TopicSpec]]) -> None:
+    for wanted, real in topics:
         differs = [
-            f"{field} is {getattr(info.spec, field)}, configured {getattr(wanted, field)}"
-            for field in ("partitions", "replication", "min_insync", "max_message")
-            if getattr(info.spec, field) != getattr(wanted, field)
+            f"{field} is {getattr(real, field)}, configured {getattr(wanted, field)}"
+            for field in TopicSpec._fields
+            if getattr(real, field) != getattr(wanted, field)
         ]
         if differs:
             log.warning("topic differs from the configuration", topic=wanted.name, differs=differs)
-        if info.spec.replication < SAFE_REPLICATION or info.spec.min_insync < SAFE_IN_SYNC:
-            unsafe.append(
-                f"{wanted.name} (replication {info.spec.replication}, min.insync.replicas {info.spec.min_insync})"
-            )
-    if unsafe and config.durability == "production":
+
+
+def _check_safety(specs: Sequence[TopicSpec], config: Topics) -> None:
+    unsafe = ", ".join(
+        f"{spec.name} (replication {spec.replication}, min.insync.replicas {spec.min_insync})"
+        for spec in specs
+        if spec.replication < SAFE_REPLICATION or spec.min_insync < SAFE_IN_SYNC
+    )
+    if not unsafe:
+        return
+    if config.durability == "production":
         raise ConfigError(
-            f"not safe for production: {', '.join(unsafe)}; wants replication {SAFE_REPLICATION} and"
-            f" min.insync.replicas {SAFE_IN_SYNC}. Raise them, or say `topics: {{durability: relaxed}}` where losing a"
-            " broker may lose events"
+            f"not safe for production: {unsafe}; wants replication {SAFE_REPLICATION} and min.insync.replicas"
+            f" {SAFE_IN_SYNC}. Raise them, or say `topics: {{durability: relaxed}}` where losing a broker may lose"
+            " events"
         )
+    log.warning("losing a broker may lose events of these topics", topics=unsafe)

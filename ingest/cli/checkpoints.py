@@ -1,12 +1,13 @@
 """`checkpoints`: see the saved cursors, and move them by hand, under the same lease and fence as any poller."""
 
 import json
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, TypeVar
 
 import typer
 
-from checkpoints import Checkpoints, Claim, Save, StreamId, stream_lease
+from checkpoints import Checkpoint, Checkpoints, Claim, Save, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL
 from ingest.app import App
 from ingest.cli import show
@@ -14,6 +15,7 @@ from ingest.cli.context import ConfigOption, JsonOption, loaded, with_app
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError, StoreUnavailable
 from ingest.sources.cursor import Cursor, decode, describe
+from ingest.sources.incremental import Bounds
 
 app = typer.Typer(help="Saved cursors.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -25,7 +27,7 @@ StreamArgument = Annotated[str, typer.Argument(help="SOURCE/STREAM", metavar="SO
 @app.command("list")
 def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """Every saved cursor."""
-    found = with_app(loaded(config), lambda opened: _state(opened, lambda checkpoints: checkpoints.list()))
+    found = _saved(loaded(config))
     if as_json:
         rows = [{**c._asdict(), "stream": str(c.stream), "cursor": json.loads(c.cursor)} for c in found]
         print(json.dumps(rows, indent=2))
@@ -38,8 +40,7 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
 def show_(stream: StreamArgument, config: ConfigOption = None) -> None:
     """One cursor as it is saved."""
     wanted = _stream(stream)
-    found = with_app(loaded(config), lambda opened: _state(opened, lambda checkpoints: checkpoints.list()))
-    for checkpoint in found:
+    for checkpoint in _saved(loaded(config)):
         if checkpoint.stream == wanted:
             print(json.dumps(json.loads(checkpoint.cursor), indent=2))
             return
@@ -69,7 +70,8 @@ def set_(
 ) -> None:
     """Move the high-water mark; the next run starts a new listing there. Nothing that was seen is forgotten."""
     wanted = _stream(stream)
-    value: str | int = int(high_water) if high_water.lstrip("-").isdigit() else high_water
+    configuration = loaded(config)
+    value = _mark(configuration, wanted, high_water)
 
     async def change(checkpoints: Checkpoints, claim: Claim) -> None:
         if claim.cursor is None:
@@ -78,8 +80,8 @@ def set_(
         new = Cursor(old.fingerprint, old.updated_at, high_water=value)
         await checkpoints.save(claim, Save(cursor=new.encode(), history=f"set by hand from {describe(claim.cursor)}"))
 
-    _manually(loaded(config), wanted, change)
-    typer.echo(f"{wanted}: the next run starts at {high_water}")
+    _manually(configuration, wanted, change)
+    typer.echo(f"{wanted}: the high-water mark is {value}")
 
 
 @app.command()
@@ -90,9 +92,12 @@ def reset(
 ) -> None:
     """Forget the cursor and everything seen: the next run reads it all again. The store ignores what it has."""
     wanted = _stream(stream)
+    configuration = loaded(config)
+    if wanted not in _configured(configuration) and not any(c.stream == wanted for c in _saved(configuration)):
+        raise ConfigError(f"no stream {wanted}: it is neither configured nor saved")
     if not yes:
         typer.confirm(f"Forget the cursor of {wanted} and everything seen?", abort=True)
-    _manually(loaded(config), wanted, lambda checkpoints, claim: checkpoints.forget(claim))
+    _manually(configuration, wanted, lambda checkpoints, claim: checkpoints.forget(claim))
     typer.echo(f"{wanted}: the next run starts from the beginning")
 
 
@@ -101,6 +106,33 @@ def _stream(text: str) -> StreamId:
     if not (source and slash and stream):
         raise ConfigError(f"{text!r} names no stream; write SOURCE/STREAM")
     return StreamId(source, stream)
+
+
+def _saved(configuration: Loaded) -> Sequence[Checkpoint]:
+    return with_app(configuration, lambda opened: _state(opened, lambda checkpoints: checkpoints.list()))
+
+
+def _configured(configuration: Loaded) -> list[StreamId]:
+    sources = configuration.config.sources
+    return [StreamId(source, stream) for source in sources for stream in sources[source].streams]
+
+
+def _mark(configuration: Loaded, stream: StreamId, text: str) -> str | int | None:
+    """The mark as a cursor has it. Raises ConfigError for a stream that has none, and for what is none of its marks."""
+    if stream not in _configured(configuration):
+        raise ConfigError(f"no stream {stream}; configured: {', '.join(map(str, _configured(configuration)))}")
+    incremental = configuration.config.sources[stream.source].streams[stream.stream].incremental
+    if incremental is None:
+        raise ConfigError(f"{stream} has no `incremental`: every run lists everything, there is no mark to move")
+    bounds = Bounds(incremental)
+    try:
+        position = bounds.parse(text)
+    except ValueError as exc:
+        example = "2026-01-31T12:00:00Z" if bounds.micros else "a whole number"
+        raise ConfigError(f"{text!r} is no mark of {stream} ({exc}); write {example}") from exc
+    if bounds.micros and position is not None and position > time.time_ns() // 1000:
+        raise ConfigError(f"{text} is in the future: nothing would be read until then")
+    return bounds.show(position)
 
 
 async def _state(opened: App, work: Callable[[Checkpoints], Awaitable[T]]) -> T:
@@ -119,6 +151,7 @@ def _manually(configuration: Loaded, stream: StreamId, change: Callable[[Checkpo
         try:
             await change(checkpoints, claim)
         finally:
-            await leases.release(claim.lease)
+            if claim.lease.clean:  # else a page may be in flight, and the next poller has to know
+                await leases.release(claim.lease)
 
     with_app(configuration, work)

@@ -47,6 +47,11 @@ def consume(
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
             progress = stack.enter_context(show.Progress(quiet=as_json or not once))
+
+            def changed(tally: Tally) -> None:
+                readiness.set(tally.topic, tally.blocked)
+                progress.tally(tally)
+
             stop = (await stack.enter_async_context(stopping())).stop
             admin = await app.admin()
 
@@ -55,7 +60,7 @@ def consume(
 
             runner = Runner(
                 name=name, batch=consumer.batch, log=await app.log(), admin=admin, store=await app.store(),
-                publisher=await app.publisher(), prepare=prepare, changed=progress.tally,
+                publisher=await app.publisher(), prepare=prepare, changed=changed,
             )  # fmt: skip
             readiness.started = True
             patterns = tuple(topic or consumer.topics)
@@ -65,4 +70,7 @@ def consume(
     found, stopped = with_app(configuration, work)
     if once:
         show.tallies(found, as_json=as_json)
+        if not found:
+            patterns = ", ".join(topic or configuration.config.consumers[name].topics)
+            typer.echo(f"no topic matches {patterns} yet", err=True)
         raise typer.Exit(INCOMPLETE if stopped else 0)

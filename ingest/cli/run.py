@@ -14,25 +14,24 @@ from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.ops import OpsOption, listening
 from ingest.config.references import resolve
-from ingest.errors import ConfigError, IngestError
+from ingest.errors import ConfigError, IngestError, Transient
 from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
 from ingest.signals import stopping
+from ingest.sources.cursor import describe
 from ingest.sources.http import HttpSource
 from ingest.sources.transport import open_transport
 from ingest.web.ops import Readiness
 
 log = structlog.get_logger()
 
-DEFAULT_EVERY = 300.0  # seconds between runs of a stream that says nothing
-
 SourceOption = Annotated[list[str] | None, typer.Option("--source", "-s", help="Which sources; all when absent.")]
 StreamOption = Annotated[
     list[str] | None, typer.Option("--stream", "-t", help="Which of their streams; all when absent.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Every stream once, then exit: 0 only when all are complete.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Fetch and count; publish nothing, save nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Fetch and count once; publish nothing, save nothing.")]
 
 
 def run(
@@ -60,12 +59,17 @@ def run(
                 return [await _rehearse(app, s) for s in streams]
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
             progress = stack.enter_context(show.Progress(quiet=as_json or not once))
+
+            def changed(report: Report) -> None:
+                readiness.set(str(report.stream), report.blocked)
+                progress.report(report)
+
             stop = (await stack.enter_async_context(stopping())).stop
             admin = await app.admin()
             await topics.ensure(admin, names(streams), app.config.topics, replicated=app.replicated)
             checkpoints, leases = await app.state()
             log_name = await admin.identity()
-            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, progress.report)
+            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, changed)
             readiness.started = True
             return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
 
@@ -103,7 +107,7 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
             where = app.loaded.where(f"sources.{name}.streams.{stream_id.stream}")
             target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
             adapter = HttpSource(source, stream, transport, app.redactor, where)
-            streams.append(Stream(target, adapter, DEFAULT_EVERY if stream.every is None else stream.every))
+            streams.append(Stream(target, adapter, stream.every))
     return streams
 
 
@@ -112,19 +116,26 @@ def names(streams: Sequence[Stream]) -> list[str]:
 
 
 async def _rehearse(app: App, stream: Stream) -> Report:
-    """Fetch and count from the saved cursor, if there is a state to look at; change nothing."""
-    report = Report(stream.target.stream)
-    cursor = None
-    for checkpoint in await (await app.state())[0].list():
-        cursor = checkpoint.cursor if checkpoint.stream == stream.target.stream else cursor
+    """Fetch and count from where the saved cursor stands; publish nothing, save nothing."""
+    name = stream.target.stream
+    report = Report(name)
+    checkpoints, _ = await app.state()
+    cursor = next((c.cursor for c in await checkpoints.list() if c.stream == name), None)
+    report.cursor_from = describe(cursor)
     try:
         async for page in stream.source.pages(cursor, report):
+            known = await checkpoints.seen(name, [record.id for record in page.records])
+            fresh = sum(known.get(record.id) != (record.version or "") for record in page.records)
             report.pages += 1
-            report.events += len(page.records)
+            report.events += fresh
+            report.unchanged += len(page.records) - fresh
+            report.cursor_to = describe(page.cursor)
             report.dead_letters += len(page.refused)
             report.skipped += page.skipped
             if page.stop is not None:
                 report.end(Outcome.COMPLETE, f"dry run: {page.stop}")
+    except Transient as exc:
+        report.end(Outcome.UNAVAILABLE, str(exc))
     except IngestError as exc:
         report.end(Outcome.FAILED, str(exc))
     return report

@@ -28,11 +28,11 @@ def describe(
     """Partitions, replication, limits and offsets of topics."""
     configuration = loaded(config)
 
-    async def work(opened: App) -> dict[str, TopicInfo]:
+    async def work(opened: App) -> tuple[dict[str, TopicInfo], bool]:
         admin = await opened.admin()
-        return dict(await admin.describe(topic or await admin.topics()))
+        return dict(await admin.describe(topic or await admin.topics())), opened.replicated
 
-    found = with_app(configuration, work)
+    found, replicated = with_app(configuration, work)
     missing = [name for name in topic or () if name not in found]
     if as_json:
         print(json.dumps([_fields(info) for info in found.values()], indent=2))
@@ -48,7 +48,8 @@ def describe(
             "messages",
             "differs",
         )
-        show.rows(columns, [_row(info, _differs(info, wanted[name])) for name, info in found.items()])
+        compare = _differs if replicated else lambda *_: ""
+        show.rows(columns, [_row(info, compare(info, wanted[name])) for name, info in found.items()])
     for name in missing:
         typer.echo(f"no topic {name}", err=True)
     raise typer.Exit(1 if missing else 0)

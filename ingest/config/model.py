@@ -107,6 +107,9 @@ class ApiKey(Part):
                 yield "name", str(exc)
 
 
+SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "private-token"})
+
+
 class Auth(Part):
     """Exactly one of them."""
 
@@ -194,8 +197,11 @@ class Stream(Part):
     """How the listing goes on."""
     incremental: Incremental | None = None
     """Where the next run begins; absent: every run lists everything."""
-    every: Interval | None = None
-    """How often it is polled; absent: only under `--once`."""
+    every: Interval = 300.0
+    """From the end of one run to the start of the next; without effect under `--once`."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        return _without_credentials(self)
 
 
 class Source(Part):
@@ -214,6 +220,18 @@ class Source(Part):
     retry: Retry = Retry()
     streams: Mapping[Name, Stream] = Field(min_length=1)
     """What is listed, by name."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        return _without_credentials(self)
+
+
+def _without_credentials(part: Source | Stream) -> Iterable[Mistake]:
+    """An `auth` with nothing in it, and secrets that stand in the file among the headers."""
+    if "auth" in part.model_fields_set and part.auth is None:
+        yield "auth", "empty: requests would go out without credentials; fill it in, or leave it out"
+    for name, value in part.headers.items():
+        if name.lower() in SECRET_HEADERS and "${" not in value:
+            yield f"headers.{name}", "secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"
 
 
 class BatchLimits(Part):

@@ -104,7 +104,7 @@ class Lister:
             raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
         bounds = self._bounds
         progress = bounds.advance(state.progress, records, asked, now) if bounds else state.progress
-        after = Stop("no content") if received is None else self._paginator.after(state.listing.page, received)
+        after = self._paginator.after(state.listing.page, received) if received else self._nothing(state.listing.page)
         if bounds is not None and bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
         listing = self._next(state.listing, progress, after, count)
@@ -119,6 +119,12 @@ class Lister:
             notices=tuple(self._notices(received, state, progress)),
         )
         return page, State(listing, progress)
+
+    def _nothing(self, token: Token) -> Stop:
+        """The API answered that there is no content; where a total decides, that is a contradiction."""
+        if self._stream.paginate.end == "total" and token.total is not None and token.rows < token.total:
+            raise SourceChanged(f"no content after {token.rows} of {token.total} rows that were declared")
+        return Stop("no content")
 
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:

@@ -1,6 +1,7 @@
 """/metrics, /healthz and /readyz of a process that runs for long.
 
-Healthy: the event loop answers. Ready: what the process needs answered when it was last asked.
+Healthy: the event loop answers. Ready: it has started, and the log and the databases answered when last asked. An API
+that is away leaves a process ready: it waits for it.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ SHUTDOWN = 2  # seconds for requests under way
 
 @dataclass
 class Readiness:
-    """Starts not ready; `blocked` names what is away, in words."""
+    """Starts not ready; `blocked`: what has no answer from the log or a database, and the words of the failure."""
 
     started: bool = False
     blocked: dict[str, str] = field(default_factory=dict)

@@ -186,16 +186,6 @@ async def test_a_database_that_was_not_migrated_is_refused_until_migrate_has_run
     await ingest("run", "--once")
 
 
-async def test_an_unsafe_topic_is_refused_for_production(api: FakeApi, servers: Engine, tmp_path: Path) -> None:
-    source = unique("shop")
-    api.serve("orders", numbered(3))
-    configured(tmp_path, api, source)
-    path = tmp_path / "ingest.yaml"
-    path.write_text(path.read_text().replace("durability: relaxed", "durability: production"))
-    done = await Ingest(tmp_path, servers)("run", "--once", code=2)
-    assert "not safe for production" in done.err
-
-
 async def test_a_dry_run_changes_nothing(api: FakeApi, engine: Engine, tmp_path: Path) -> None:
     source = unique("shop")
     api.serve("orders", numbered(25), page_size=10)
@@ -227,6 +217,48 @@ async def test_checkpoints_can_be_seen_moved_and_forgotten(api: FakeApi, engine:
     assert any("forgotten" in note for note in notes)
     await ingest("consume", "warehouse", "--once")
     assert await ids(ingest) == up_to(25)
+
+
+async def test_a_mark_that_fits_no_cursor_and_a_stream_that_does_not_exist_are_refused(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    api.serve("orders", numbered(3))
+    configured(tmp_path, api, incremental="{type: timestamp, field: updated_at, since: {param: since}}")
+    ingest = Ingest(tmp_path, EMBEDDED)
+    await ingest("run", "--once")
+    before = (await ingest("checkpoints", "show", "shop/orders")).out
+    for mark in ("yesterday", "5", "2026-11-31T00:00:00Z", "2099-01-01T00:00:00Z"):
+        assert mark in (await ingest("checkpoints", "set", "shop/orders", mark, code=2)).err
+    assert (await ingest("checkpoints", "show", "shop/orders")).out == before
+    await ingest("checkpoints", "set", "shop/nope", "2026-01-01T00:00:00Z", code=2)
+    await ingest("checkpoints", "reset", "shop/nope", "--yes", code=2)
+
+
+async def test_a_consumer_of_dead_letters_does_not_read_its_own(api: FakeApi, engine: Engine, tmp_path: Path) -> None:
+    source = unique("shop")
+    records = [dict(record) for record in numbered(2)]
+    records[1]["text"] = "x" * 120_000
+    api.serve("orders", records)
+    configured(tmp_path, api, source)
+    path = tmp_path / "ingest.yaml"
+    path.write_text(path.read_text().replace(f'["{source}.*"]', f'["{source}.*", "{source}.*.dlq.*"]'))
+    ingest = Ingest(tmp_path, engine)
+    await ingest("run", "--once")
+    for _ in range(3):
+        found = (await ingest("consume", "warehouse", "--once", "--json")).json
+        assert {tally["topic"] for tally in found} == {f"{source}.orders", f"{source}.orders.dlq.source"}
+    assert await ids(ingest) == up_to(2)
+
+
+async def test_a_topic_that_would_be_unsafe_is_not_even_created(api: FakeApi, servers: Engine, tmp_path: Path) -> None:
+    source = unique("shop")
+    api.serve("orders", numbered(3))
+    configured(tmp_path, api, source)
+    path = tmp_path / "ingest.yaml"
+    path.write_text(path.read_text().replace("durability: relaxed", "durability: production"))
+    ingest = Ingest(tmp_path, servers)
+    assert "not safe for production" in (await ingest("run", "--once", code=2)).err
+    assert "no topic" in (await ingest("topics", "describe", f"{source}.orders", code=1)).err
 
 
 async def test_topics_describe_shows_what_is_there(api: FakeApi, engine: Engine, tmp_path: Path) -> None:

@@ -64,6 +64,11 @@ def one(keys: str) -> str:
             "auth: {basic: {user: u, password: plain}}",
             "71: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
         ),
+        (
+            "headers: {Authorization: Bearer plain}",
+            "62: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
+        ),
+        ("auth: ", "42: empty: requests would go out without credentials; fill it in, or leave it out"),
         ("auth: {oauth2: {token_url: x}}", "44: `oauth2` is not supported by this version"),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
