@@ -9,8 +9,9 @@ A bad record goes to the dead-letter topic. An outage is no bad record: then the
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import structlog
 
@@ -37,6 +38,7 @@ class Tally:
     group: str
     changed: Callable[["Tally"], None] = lambda tally: None
     blocked: str | None = None  # what the log or the store last failed with; None: it answers
+    failed: str | None = None  # what a person must mend before this topic goes on
     batches: int = 0
     inserted: int = 0
     duplicates: int = 0
@@ -46,6 +48,13 @@ class Tally:
         if reason != self.blocked:
             self.blocked = reason
             self.changed(self)
+
+
+class Finish(NamedTuple):
+    """Where to stop: `ends` is partition → offset, `reached` asks the store whether it stands there."""
+
+    ends: Mapping[int, int]
+    reached: Callable[[], Awaitable[bool]]
 
 
 class Consumer:
@@ -58,15 +67,13 @@ class Consumer:
         self._tally = tally
         self._labels = (tally.topic, tally.group)
         self._lag_shown = 0.0
-        self._done: dict[int, int] = {}  # partition → next offset, as far as we know of the store
+        self._done: dict[int, int] = {}  # partition → next offset, as far as we wrote it
 
-    async def run(self, stop: asyncio.Event, ends: Mapping[int, int] | None) -> None:
-        """Until `stop` is set, or the store's offsets have reached `ends` (partition → offset; None: for ever).
+    async def run(self, stop: asyncio.Event, finish: "Finish | None" = None) -> None:
+        """Until `stop` is set, or there is nothing left to do before `finish` (None: for ever).
 
         Raises ConfigError when a person must act, LogUnavailable, and Superseded when the topic has another consumer
         on SQLite."""
-        if ends is not None and await self._reached(ends):
-            return
         reading = asyncio.create_task(self._subscription.next_batch())
         try:
             while not stop.is_set():
@@ -81,7 +88,7 @@ class Consumer:
                     await asyncio.wait([reading])  # what was read ahead is to be read again
                     await self._rewind(stop)
                     reading = asyncio.create_task(self._subscription.next_batch())
-                if ends is not None and await self._reached(ends, ask=not batch.spans):
+                if finish is not None and await self._finished(finish, ask=not batch.spans):
                     return
         finally:
             await asyncio.wait([reading])  # aiokafka's fetch must not be cancelled; it ends by itself
@@ -143,11 +150,10 @@ class Consumer:
                 await self._wait(attempt, exc)
         return None
 
-    async def _reached(self, ends: Mapping[int, int], *, ask: bool = True) -> bool:
+    async def _finished(self, finish: "Finish", *, ask: bool) -> bool:
         """`ask`: other members of the group may have done the rest, the store knows."""
-        if ask:
-            self._done.update(await self._store.offsets(self._name, self._tally.topic))
-        return all(self._done.get(partition, 0) >= end for partition, end in ends.items())
+        own = all(self._done.get(partition, 0) >= end for partition, end in finish.ends.items())
+        return own or (ask and await finish.reached())
 
     def _count(self, batch: Batch, written: Written, buried: int, seconds: float) -> None:
         tally, labels, now = self._tally, self._labels, time.time()

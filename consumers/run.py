@@ -11,11 +11,11 @@ from fnmatch import fnmatchcase
 
 import structlog
 
-from consumers.consumer import Consumer, Tally
+from consumers.consumer import Consumer, Finish, Tally
 from consumers.store import EventStore
 from ingest.config.model import BatchLimits
 from ingest.deadletter import MARK, topic_for
-from ingest.errors import Superseded, Transient
+from ingest.errors import ConfigError, Superseded, Transient
 from ingest.eventlog import Admin, EventLog, Publisher, Subscription, TopicInfo
 from ingest.retry import backoff
 
@@ -82,13 +82,22 @@ class Runner:
 
     async def _consume(self, topic: str, stop: asyncio.Event, ends: Mapping[int, int] | None) -> None:
         tally = self._tally(topic)
+        finish = None if ends is None else Finish(ends, lambda: self._is_done(topic, ends))
         failures = 0
         while not stop.is_set():
             batches = tally.batches
             try:
+                if finish is not None and await finish.reached():
+                    return  # perhaps by another process, which on SQLite would not let us in
                 async with self._subscribe(topic, tally.group) as subscription:
-                    await Consumer(self.name, subscription, self.store, self.publisher, tally).run(stop, ends)
+                    await Consumer(self.name, subscription, self.store, self.publisher, tally).run(stop, finish)
                 return
+            except ConfigError as exc:  # of this topic; the others go on
+                tally.failed = str(exc)
+                log.error("cannot consume: a person must act", group=tally.group, error=str(exc))
+                if ends is not None:
+                    return
+                await _wait(stop, DISCOVER_EVERY)
             except (Transient, Superseded) as exc:
                 failures = 1 if tally.batches > batches else failures + 1
                 if ends is not None and failures >= PATIENCE:
@@ -96,6 +105,15 @@ class Runner:
                 tally.blocked_by(str(exc))
                 log.warning("cannot consume yet", group=tally.group, attempt=failures, error=str(exc))
                 await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
+
+    async def _is_done(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """The store has reached the ends. Not where it stands behind the end of now: that is another topic's offset,
+        and reading will say so."""
+        offsets = await self.store.offsets(self.name, topic)
+        if any(offsets.get(partition, 0) < end for partition, end in ends.items()):
+            return False
+        now = (await self.admin.describe([topic]))[topic].end_offsets
+        return all(offset <= now[partition] for partition, offset in offsets.items() if partition < len(now))
 
     def _subscribe(self, topic: str, group: str) -> AbstractAsyncContextManager[Subscription]:
         async def start() -> Mapping[int, int]:

@@ -4,6 +4,7 @@ WARN: unexpected, nothing lost. ERROR: data lost, or a person must act. INFO: st
 """
 
 import logging
+import os
 import sys
 from collections.abc import MutableMapping
 from typing import Any, Literal, TextIO
@@ -18,7 +19,7 @@ Format = Literal["auto", "text", "json"]
 
 def configure(redactor: Redactor, *, form: Format = "auto", level: str = "info", stream: TextIO | None = None) -> None:
     """Once per process, before the first line. `stream`: where lines go, standard error when absent."""
-    out = stream or sys.stderr
+    out = stream or sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - standard error may be closed
     text = form == "text" or (form == "auto" and out.isatty())
 
     def scrub(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

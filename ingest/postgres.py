@@ -59,20 +59,13 @@ class Postgres:
     async def transaction(self) -> AsyncIterator["Connection"]:
         """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED."""
         try:
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection, connection.transaction():
-                yield connection
-        except Exception as exc:
-            meaning = translated(exc)
-            if meaning is None:
-                raise
-            raise meaning from exc
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator["Connection"]:
-        """A connection where each statement is its own transaction; drivers' errors leave it as ours."""
-        try:
             async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
-                yield connection
+                try:
+                    async with connection.transaction():
+                        yield connection
+                except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError):
+                    connection.terminate()  # nobody knows what it was in the middle of: the pool makes a new one
+                    raise
         except Exception as exc:
             meaning = translated(exc)
             if meaning is None:

@@ -16,7 +16,7 @@ import structlog
 from checkpoints import Checkpoints, Claim, Leases, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL, keep
 from ingest import deadletter
-from ingest.errors import ConfigError, Permanent, StoreUnavailable, Superseded, Transient
+from ingest.errors import BadRecord, ConfigError, Permanent, StoreUnavailable, Superseded, Transient
 from ingest.eventlog import Publisher
 from ingest.poller import Poller, Target
 from ingest.report import Outcome, Report
@@ -133,7 +133,7 @@ class Runner:
         except Transient as exc:
             report.retry_after = exc.retry_after
             report.end(Outcome.UNAVAILABLE, str(exc))
-        except (Permanent, ConfigError) as exc:
+        except (Permanent, ConfigError, BadRecord) as exc:
             report.end(Outcome.FAILED, str(exc))
         return poller.next_claim()
 

@@ -64,3 +64,5 @@ async def stopping(grace: float = GRACE) -> AsyncIterator[Stopping]:
         state.close()
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+            if state.stop.is_set():  # what is left is closing what was opened
+                signal.signal(number, signal.SIG_IGN)

@@ -53,7 +53,7 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
             log.info("topics created", topics=list(created))
         found = await admin.describe([s.name for s in specs])
     if replicated:
-        there = [(s, found[s.name].spec) for s in specs if s.name in found]
+        there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
         _check_differences(there)
         _check_safety([real for _, real in there], config)
 

@@ -34,7 +34,7 @@ class PostgresStore:
         self._to_filter = 0  # batches to look up before they are copied
 
     async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
-        async with self._postgres.connection() as connection:
+        async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
                 "SELECT partition, next_offset FROM ingest.offsets WHERE consumer = $1 AND topic = $2", consumer, topic
             )
@@ -112,7 +112,7 @@ class PostgresStore:
 
     async def count(self, query: Query) -> int:
         where, arguments = _where(query)
-        async with self._postgres.connection() as connection:
+        async with self._postgres.transaction() as connection:
             return int(await connection.fetchval(f"SELECT count(*) FROM ingest.events {where}", *arguments))
 
 

@@ -1,5 +1,6 @@
 """The `ingest` command. Each verb is short: load the configuration, build, run, print."""
 
+import io
 import sys
 import traceback
 from collections.abc import Callable
@@ -33,6 +34,8 @@ app.add_typer(topics.app, name="topics")
 
 def main() -> NoReturn:
     """0 done · 1 failed or incomplete · 2 configuration · 3 temporarily unavailable · 130 cut by a second signal."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal that has no letter for what an API sent
     try:
         app(standalone_mode=True)
     except BaseException as exc:

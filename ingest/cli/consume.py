@@ -11,7 +11,7 @@ from consumers.run import Runner
 from ingest import topics
 from ingest.app import App
 from ingest.cli import show
-from ingest.cli.context import ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
+from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.ops import OpsOption, listening
 from ingest.errors import ConfigError
 from ingest.signals import stopping
@@ -73,4 +73,7 @@ def consume(
         if not found:
             patterns = ", ".join(topic or configuration.config.consumers[name].topics)
             typer.echo(f"no topic matches {patterns} yet", err=True)
-        raise typer.Exit(INCOMPLETE if stopped else 0)
+        failed = [tally for tally in found if tally.failed is not None]
+        for tally in failed:
+            typer.echo(f"{tally.topic}: {REDACTOR.scrub(tally.failed or '')}", err=True)
+        raise typer.Exit(INCOMPLETE if stopped or failed else 0)

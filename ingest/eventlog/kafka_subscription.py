@@ -162,6 +162,8 @@ class KafkaSubscription:
             for partition, here in self._places.items():
                 self._consumer.seek(TopicPartition(self._topic, partition), here.fetched)
             raise
+        if not found:
+            await self._pass_markers()
         for tp, records in found.items():
             if tp.partition not in self._places:
                 continue  # not located yet: the seek brings them again
@@ -172,10 +174,26 @@ class KafkaSubscription:
             here.fetched = records[-1].offset + 1
             self._taken.append((tp.partition, records))
 
+    async def _pass_markers(self) -> None:
+        """Nothing came: what lies before the position holds no record (transaction markers, compaction)."""
+        for partition, here in list(self._places.items()):
+            try:
+                position = await self._consumer.position(TopicPartition(self._topic, partition))
+            except IllegalStateError:  # taken away meanwhile
+                return
+            if self._places.get(partition) is here:
+                here.fetched = max(here.fetched, position)
+
     def _cut(self) -> Batch:
-        """A batch of what was taken; what goes beyond its bytes stays for the next one."""
+        """A batch of what was taken; what goes beyond its bytes stays for the next one. Offsets without a record are
+        covered by a span too, so that a reader comes to the end."""
         records: list[ConsumerRecord] = []
         spans: list[Span] = []
+        if not self._taken:
+            for partition, here in self._places.items():
+                if here.fetched > here.handed:
+                    spans.append(Span(self._topic, partition, here.handed, here.fetched))
+                    here.handed = here.fetched
         room = self._bytes
         while self._taken and room > 0:
             partition, found = self._taken.popleft()

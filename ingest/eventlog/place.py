@@ -29,7 +29,7 @@ def place(topic: str, partition: int, stored: int | None, first: int, end: int) 
     if stored > end:
         raise ConfigError(
             f"the store stands at offset {stored} of {topic}/{partition}, but the log ends at {end}: the topic was "
-            f"deleted and made anew. `ingest replay --topic {topic} --from 0` lets the consumer begin at its start"
+            "deleted and made anew. A consumer with another name begins at its start; rows that exist stay single"
         )
     if stored < first:
         log.error(
@@ -43,4 +43,4 @@ def place(topic: str, partition: int, stored: int | None, first: int, end: int) 
 
 
 def missing(topic: str) -> ConfigError:
-    return ConfigError(f"topic {topic} does not exist: run `ingest topics apply`, or set `topics.create: true`")
+    return ConfigError(f"topic {topic} does not exist: it is created at start where `topics.create` is true")

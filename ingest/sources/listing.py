@@ -148,7 +148,11 @@ class Lister:
         paginate = self._stream.paginate
         if paginate.type == "none" and (sign := unread_pages(received)):
             yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
+        if state.listing.page.moved and self._paginator.first().number is not None:
+            yield Notice("total_moved", "the declared total changed while it was listed: rows may have been skipped")
         size = getattr(paginate, "size", None)
+        if size is not None and paginate.end == "short" and not state.listing.n and 0 < len(received.records) < size:
+            yield Notice("capped", f"the first page has {len(received.records)} rows although {size} were asked for")
         if size is not None and state.listing.n == 1 and received.records and state.listing.page.rows < size:
             yield Notice(
                 "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"

@@ -107,13 +107,13 @@ class RecordReader:
             if part is None:
                 raise BadRecord(f"`id` ({self._wanted[at]}) is null or missing", stage="validate", code="no_id")
             parts.append(part)
-        return bounded_id(parts[0] if len(parts) == 1 else joined(parts))
+        return _without_nul(bounded_id(parts[0] if len(parts) == 1 else joined(parts)), "id")
 
     def _read_version(self, record: bytes, fields: Sequence[Field]) -> str | None:
         if self._immutable or not self._ids:
             return None
         text = None if self._at_version is None else self._text(fields, self._at_version, "version")
-        return version_hash(record) if text is None else text
+        return version_hash(record) if text is None else _without_nul(text, "version")
 
     def _read_position(self, field: Field) -> int | None:
         if isinstance(field, Nested):
@@ -126,6 +126,13 @@ class RecordReader:
             return self._position(field if isinstance(field, str) else str(field))
         except ValueError as exc:
             raise BadRecord(f"cannot read the incremental field: {exc}", stage="validate", code="bad_cursor") from exc
+
+
+def _without_nul(text: str, name: str) -> str:
+    """Postgres keeps no NUL in text, and what the state cannot remember must not be published."""
+    if "\0" in text:
+        raise BadRecord(f"`{name}` holds a NUL character", stage="validate", code="nul")
+    return text
 
 
 def _check(record: bytes) -> None:

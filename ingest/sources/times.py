@@ -74,11 +74,14 @@ def parser(formats: Sequence[str], zone: tzinfo | None) -> Parse:
     @lru_cache(CACHED)
     def parse(text: str) -> int:
         naive: NoZone | None = None
-        for read in numbers if _NUMBER.fullmatch(text) else words:
+        numeric = _NUMBER.fullmatch(text) is not None
+        for read in numbers if numeric else words:
             try:
                 position = read(text)
                 if EARLIEST <= position <= LATEST:
                     return position
+                if not numeric:  # 0001-01-01 and 9999-12-31 stand for "never": early and late enough
+                    return EARLIEST if position < EARLIEST else LATEST
             except NoZone as exc:
                 naive = exc
             except (ValueError, OverflowError):

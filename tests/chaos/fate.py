@@ -243,8 +243,3 @@ class DoomedPostgres(Postgres):
             yield connection
             self._fate.inside_transaction()
         self._fate.behind_transaction()
-
-    @asynccontextmanager
-    async def connection(self) -> AsyncIterator["Connection"]:
-        async with self._postgres.connection() as connection:
-            yield connection

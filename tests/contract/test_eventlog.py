@@ -187,7 +187,7 @@ async def test_a_reader_stops_at_the_ends_that_it_saw_first(event_log: EventLog)
     topic = await new_topic(event_log, partitions=2)
     await publish(event_log, topic, numbered(40))
     seen = 0
-    async with event_log.reader() as reader, aclosing(reader.read(topic)) as records:  # type: ignore[type-var]
+    async with event_log.reader() as reader, aclosing(reader.read(topic)) as records:
         async for _ in records:
             if seen == 0:
                 await publish(event_log, topic, numbered(40))

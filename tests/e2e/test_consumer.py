@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from consumers.consumer import Tally
 from consumers.run import Runner
@@ -16,7 +17,7 @@ from ingest import topics
 from ingest.app import App
 from ingest.config.loader import parse
 from ingest.config.model import BatchLimits
-from ingest.errors import LogUnavailable
+from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span
 from ingest.redaction import Redactor
@@ -177,6 +178,54 @@ async def test_a_consumer_starts_where_the_store_stands_not_where_the_group_comm
         assert (again.inserted, again.duplicates) == (0, 10)
 
 
+async def test_a_topic_that_ends_in_a_transaction_marker_is_read_to_its_end(servers: Engine, tmp_path: Path) -> None:
+    async with opened(servers, tmp_path) as place:
+        await place.publish(*(event(f"e{n}") for n in range(10)))
+        bootstrap = servers.environment["INGEST_LOG_URL"].removeprefix("kafka://")
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=place.topic)
+        await producer.start()
+        try:
+            async with producer.transaction():
+                last = event("last")
+                await producer.send_and_wait(place.topic, last.value, key=last.key, headers=last.headers)
+        finally:
+            await producer.stop()
+        async with place.log.admin() as admin, asyncio.timeout(30):
+            ends: Sequence[int] = ()
+            while sum(ends) < 12:
+                await asyncio.sleep(0.05)
+                ends = (await admin.describe([place.topic]))[place.topic].end_offsets
+        assert (await place.consume()).inserted == 11
+        assert await place.store.offsets("warehouse", place.topic) == {p: end for p, end in enumerate(ends) if end}
+
+
+async def test_once_beside_a_consumer_that_has_done_it_all_ends_at_once(engine: Engine, tmp_path: Path) -> None:
+    async with opened(engine, tmp_path) as place, opened(engine, tmp_path) as other:
+        await place.publish(event("one"))
+        stop = asyncio.Event()
+        running = asyncio.create_task(place.runner.forever([place.topic], stop))
+        async with asyncio.timeout(60):
+            while await place.stored() != ["one"]:  # noqa: ASYNC110 - a database is asked
+                await asyncio.sleep(0.05)
+        other.topic = place.topic
+        async with asyncio.timeout(20):
+            tally = await other.consume()
+        assert (tally.inserted, tally.duplicates) == (0, 0)
+        stop.set()
+        await running
+
+
+async def test_one_topic_that_a_person_must_mend_does_not_stop_the_others(engine: Engine, tmp_path: Path) -> None:
+    async with opened(engine, tmp_path) as place, opened(engine, tmp_path) as other:
+        await place.publish(event("one"))
+        await other.publish(event("two"))
+        await place.store.write("warehouse", (), [Span(place.topic, partition, 0, 1000) for partition in range(3)])
+        tallies = {t.topic: t for t in await place.runner.once([place.topic, other.topic], asyncio.Event())}
+        assert "made anew" in (tallies[place.topic].failed or "")
+        assert tallies[other.topic].failed is None
+        assert await place.stored() == ["two"]
+
+
 async def test_a_store_that_restarts_loses_nothing_and_needs_no_restart_of_the_consumer(
     kafka_url: str, tmp_path: Path
 ) -> None:
@@ -205,5 +254,13 @@ async def test_a_store_that_restarts_loses_nothing_and_needs_no_restart_of_the_c
 async def stored_count(place: Place, count: int) -> None:
     assert isinstance(place.store, PostgresStore)
     async with asyncio.timeout(60):
-        while await place.store.count(Query()) != count:  # noqa: ASYNC110 - a database is asked
+        while await counted(place.store) != count:  # noqa: ASYNC110 - a database is asked
             await asyncio.sleep(0.05)
+
+
+async def counted(store: EventStore) -> int | None:
+    """None while the store does not answer."""
+    try:
+        return await store.count(Query())
+    except StoreUnavailable:
+        return None

@@ -513,3 +513,7 @@ def test_any_text_where_a_token_stands_is_itself_or_none(path: str, text: str) -
     except SourceChanged:
         return  # a lone surrogate
     assert found == (text or None) or (path.startswith("header") and text.lower() == "false" and found is None)
+
+
+def test_a_hostile_link_header_is_read_in_linear_time() -> None:
+    assert links("<" * 200_000 + 'x>; rel="next"') == {"next": "x"}

@@ -510,6 +510,16 @@ async def test_a_record_too_large_for_any_topic_keeps_its_bytes_and_its_letter_p
     assert (report.outcome, report.dead_letters) == (Outcome.COMPLETE, 1)
 
 
+async def test_an_id_or_a_version_with_a_nul_is_a_dead_letter_and_never_published(api: FakeApi, path: Path) -> None:
+    say(api, [reply(b'{"data":[{"id":"a\\u0000b"},{"id":"good","v":"1"},{"id":"c","v":"x\\u0000"}]}')])
+    async with process(path) as one:
+        report = await one.poll(api.url, {"version": "v"})
+        assert (report.events, report.dead_letters) == (1, 2)
+        assert await one.ids() == ["good"]
+        codes = [dict(record.headers)["dlq.error.code"] for record in await one.records(LETTERS)]
+        assert codes == [b"nul", b"nul"]
+
+
 async def test_a_topic_that_cannot_hold_even_a_pointer_is_a_matter_for_a_person(api: FakeApi, path: Path) -> None:
     api.serve("events", [row(2, x="x" * 5000)], style="cursor")
     async with process(path, max_message=300, letters_max=300) as one:

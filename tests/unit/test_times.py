@@ -202,3 +202,11 @@ def test_any_text_is_a_position_or_a_value_error(text: str, form: str) -> None:
     except ValueError:
         return
     assert times.EARLIEST <= position <= times.LATEST
+
+
+@pytest.mark.parametrize(
+    ("text", "position"),
+    [("9999-12-31T23:59:59Z", times.LATEST), ("9999-12-31", times.LATEST), ("0001-01-01T00:00:00Z", times.EARLIEST)],
+)
+def test_dates_that_stand_for_never_are_early_or_late_enough(text: str, position: int) -> None:
+    assert times.parser(("rfc3339",), None)(text) == position
