@@ -1,4 +1,4 @@
-"""`python -m tests.bench [GROUP …]`: measures the product, its peers and its limits, interleaved, and prints the ratios.
+"""`python -m tests.bench [GROUP …]`: measures the product beside its peers and its limits, and prints ratios.
 
 N and RUNS in the environment shorten it: N=20000 RUNS=1 shows in two minutes whether everything still runs.
 """
@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.bench import report
 from tests.bench.groups import GROUPS, Bench
+from tests.bench.measure import run
+from tests.bench.product import INGEST
 from tests.bench.results import Results
 from tests.bench.servers import servers
 
@@ -27,6 +29,7 @@ async def measure(groups: list[str], records: int, runs: int) -> Results:
         print(f"{time.monotonic() - began:6.0f} s  {line}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="ingest-bench-") as directory:
+        await run([INGEST, "version"], cwd=Path(directory))  # so that no measured run has to compile
         async with servers(Path(directory)) as started:
             bench = Bench(started, results, records, runs, Path(directory), say)
             for group in groups:

@@ -1,5 +1,7 @@
-"""The groups of runs that are compared with each other. A group runs its contenders in turn, A B C A B C …, so that what
-else the machine does falls on all of them alike."""
+"""The groups of runs that are compared with each other.
+
+A group runs its contenders in turn, A B C A B C …, so that what else the machine does falls on all of them alike.
+"""
 
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -77,8 +79,16 @@ async def poll(bench: Bench) -> None:
             with bench.workplace() as directory:
                 bench.results.add(c.AIRBYTE, source.records, await peers.airbyte(source, directory))
 
+        async def floor() -> None:
+            async with bench.servers.database() as database, bench.servers.topic() as topic:
+                with bench.workplace() as directory:
+                    brokers = bench.servers.kafka.bootstrap
+                    process = peers.floor_poll(source, brokers, topic, database, directory)
+                    bench.results.add(c.FLOOR_POLL, source.records, await process.wait(peers.TIMEOUT))
+
         for _ in range(bench.runs):
             await bench.attempt(c.PRODUCER_PERF, limit)
+            await bench.attempt(c.FLOOR_POLL, floor)
             await bench.attempt(c.POLL, lambda: ours(c.POLL, source))
             await bench.attempt(c.AIRBYTE, airbyte)
             await bench.attempt(c.POLL_NOTHING, lambda: ours(c.POLL_NOTHING, little))
@@ -103,6 +113,13 @@ async def consume(bench: Bench) -> None:
                     bench.results.add(c.SOME_DUPLICATES, source.records, await place.consume("third"))
                     await _expect(place, source.records)
 
+            async def floor() -> None:
+                async with bench.servers.database() as database:
+                    with bench.workplace() as directory:
+                        brokers = bench.servers.kafka.bootstrap
+                        process = peers.floor_consume(source, brokers, filled.topic, database, directory)
+                        bench.results.add(c.FLOOR_CONSUME, source.records, await process.wait(peers.TIMEOUT))
+
             async def start() -> None:
                 async with AsyncExitStack() as stack:
                     place = await bench.product(stack, little)
@@ -110,7 +127,8 @@ async def consume(bench: Bench) -> None:
                     bench.results.add(c.CONSUME_NOTHING, SEVERAL, await place.consume())
 
             for _ in range(bench.runs):
-                await bench.attempt(c.COPY, lambda: _copy(bench, source))
+                await bench.attempt(c.COPY, lambda: _copy(bench, source, c.COPY))
+                await bench.attempt(c.FLOOR_CONSUME, floor)
                 await bench.attempt(c.CONSUME, fresh)
                 await bench.attempt(c.CONSUME_NOTHING, start)
     bench.results.not_run.setdefault(c.CONNECT, "Debezium's connector is not installed by this bench")
@@ -118,13 +136,13 @@ async def consume(bench: Bench) -> None:
 
 async def end_to_end(bench: Bench) -> None:
     """API → Kafka → Postgres, both processes from their start to the last row, beside dlt, Singer and COPY alone."""
-    with api(bench.records, bench.directory) as source:
+    with api(bench.records, bench.directory) as source, api(SEVERAL, bench.directory) as little:
 
-        async def ours() -> None:
+        async def ours(contender: str, source: Api) -> None:
             async with AsyncExitStack() as stack:
                 place = await bench.product(stack, source)
                 seconds, poller, consumer = await place.both()
-                bench.results.add(c.END_TO_END, source.records, poller, consumer, wall=seconds)
+                bench.results.add(contender, source.records, poller, consumer, wall=seconds)
                 await _expect(place, source.records)
 
         async def dlt() -> None:
@@ -138,10 +156,18 @@ async def end_to_end(bench: Bench) -> None:
                 with bench.workplace() as directory:
                     bench.results.add(c.SINGER, source.records, await peers.singer(source, database, directory))
 
+        async def floor() -> None:
+            async with bench.servers.database() as database, bench.servers.topic() as topic:
+                with bench.workplace() as directory:
+                    used = await peers.floor_both(source, bench.servers.kafka.bootstrap, topic, database, directory)
+                    bench.results.add(c.FLOOR_END_TO_END, source.records, *used)
+
         for n in range(bench.runs):
-            await bench.attempt(c.END_TO_END, ours)
+            await bench.attempt(c.FLOOR_END_TO_END, floor)
+            await bench.attempt(c.END_TO_END, lambda: ours(c.END_TO_END, source))
+            await bench.attempt(c.BOTH_NOTHING, lambda: ours(c.BOTH_NOTHING, little))
             await bench.attempt(c.DLT_POSTGRES, dlt)
-            await bench.attempt(c.COPY, lambda: _copy(bench, source))
+            await bench.attempt(c.COPY_BESIDE_ALL, lambda: _copy(bench, source, c.COPY_BESIDE_ALL))
             if n < SINGER_RUNS:
                 await bench.attempt(c.SINGER, singer)
 
@@ -152,7 +178,9 @@ async def embedded(bench: Bench) -> None:
 
         async def ours() -> None:
             with bench.workplace() as directory:
-                seconds, poller, consumer = await Place(directory, source, "bench.events").both()
+                place = Place(directory, source, "bench.events")
+                await place.make_topic()
+                seconds, poller, consumer = await place.both()
                 bench.results.add(c.EMBEDDED, source.records, poller, consumer, wall=seconds)
 
         async def dlt() -> None:
@@ -203,10 +231,10 @@ GROUPS = {
 }
 
 
-async def _copy(bench: Bench, source: Api) -> None:
+async def _copy(bench: Bench, source: Api, contender: str) -> None:
     async with bench.servers.database() as database:
         with bench.workplace() as directory:
-            bench.results.add(c.COPY, source.records, await peers.copy(source, database, directory))
+            bench.results.add(contender, source.records, await peers.copy(source, database, directory))
 
 
 async def _thin_out(database: str) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import asyncpg
 
-from tests.bench.product import Place
+from tests.bench.product import EVENTS, Place
 
 LOOK_EVERY = 0.003  # seconds; what is reported is late by up to this much
 WARM_UP = 8.0  # seconds of records that do not count: the processes start, and catch up
@@ -36,11 +36,11 @@ class Seen(NamedTuple):
 async def measure(place: Place, rate: int, seconds: float) -> Latency:
     """`place.api` is in live mode and makes `rate` records a second available for `seconds`."""
     assert place.store_url is not None
-    consumer, poller = place.start("consume", "warehouse"), place.start("run")
+    consumer, poller = place.start("consume", "warehouse"), place.start("run", *EVENTS)
     connection = await asyncpg.connect(place.store_url)
     try:
         seen = await _watch(connection, place.api.started + seconds + LATE, place.api.records)
-        rows = await connection.fetch('SELECT event_id, partition, "offset" FROM ingest.events ORDER BY partition, "offset"')
+        rows = await connection.fetch('SELECT event_id, partition, "offset" FROM ingest.events ORDER BY 2, 3')
     finally:
         await connection.close()
         poller.terminate()
@@ -59,13 +59,13 @@ async def measure(place: Place, rate: int, seconds: float) -> Latency:
     return Latency(len(waits), cuts[49], cuts[98])
 
 
-async def _watch(connection: "asyncpg.Connection[asyncpg.Record]", until: float, records: int) -> dict[int, list[Seen]]:
+async def _watch(connection: "asyncpg.Connection", until: float, records: int) -> dict[int, list[Seen]]:
     """Partition → what was seen of it, until all of `records` are visible or it is `until`."""
-    statement = await connection.prepare("SELECT partition, next_offset FROM ingest.offsets WHERE consumer = 'warehouse'")
+    look = await connection.prepare("SELECT partition, next_offset FROM ingest.offsets WHERE consumer = 'warehouse'")
     seen: dict[int, list[Seen]] = {}
     reached: dict[int, int] = {}
     while sum(reached.values()) < records and time.time() < until:
-        rows = await statement.fetch()
+        rows = await look.fetch()
         now = time.time()
         for partition, offset in rows:
             if reached.get(partition) != offset:

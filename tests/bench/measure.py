@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 SAMPLE_EVERY = 0.05  # seconds between two looks at the memory
 TAIL = 3_000  # characters of output that an error shows
+BYTECODE = {"PYTHONDONTWRITEBYTECODE": ""}  # else a program whose bytecode is not there compiles itself at every start
 GUARD = ["setpriv", "--pdeathsig", "KILL"] if shutil.which("setpriv") else []  # no process outlives a killed bench
 
 
@@ -42,12 +43,12 @@ class Process:
         self.started = time.perf_counter()
         self._process = subprocess.Popen(
             [*GUARD, *command], stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT,
-            env={**os.environ, **env}, cwd=cwd, start_new_session=True,
+            env={**os.environ, **BYTECODE, **env}, cwd=cwd, start_new_session=True,
         )  # fmt: skip
         self._peak = 0.0
 
     def look(self) -> None:
-        """Note the memory that it has used so far. Raises Failed when it has ended."""
+        """Note the memory that it has used so far."""
         with suppress(OSError):
             status = Path(f"/proc/{self._process.pid}/status").read_text()
             if found := re.search(r"VmHWM:\s+(\d+) kB", status):
@@ -75,7 +76,7 @@ class Process:
             os.close(fd)
             if not end.is_set():
                 self._process.kill()
-        _, status, used = os.wait4(self._process.pid, 0)
+        _, status, used = os.wait4(self._process.pid, 0)  # noqa: ASYNC222  it has ended
         wall = time.perf_counter() - self.started
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._output.seek(0)

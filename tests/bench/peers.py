@@ -1,9 +1,11 @@
-"""What else does the same work, or bounds it: dlt, airbyte-cdk, Singer, COPY alone, Kafka's own producer-perf-test.
+"""What else does the same work, or bounds it: dlt, airbyte-cdk, Singer, the floor written by hand,
+COPY alone, Kafka's own producer-perf-test.
 
 Each peer is installed by pip into an environment of its own in .cache/bench-venv, not into the project's, and is run
 with the settings that were fastest for it. One that cannot be installed is Unavailable: reported, never made up.
 """
 
+import asyncio
 import json
 import re
 import shutil
@@ -13,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tests.bench.measure import Failed, Usage, run
+from tests.bench.measure import Failed, Process, Usage, run
 from tests.bench.servers import Api, query
 from tests.harness.brokers import REPOSITORY, jars
 
@@ -22,6 +24,7 @@ ENVIRONMENTS = REPOSITORY / ".cache" / "bench-venv"
 DLT = ("dlt[postgres,duckdb]", "pyarrow")
 AIRBYTE = ("airbyte-cdk",)
 SINGER = ("singer-sdk", "meltanolabs-target-postgres")
+TIMEOUT = 600.0  # seconds for one run
 PERF_RECORDS = 1_000_000
 PERF_BYTES = 400  # as a record of the fixture API
 
@@ -36,15 +39,35 @@ def environment(name: str, packages: Sequence[str]) -> Path:
     done = home / "installed"
     if not done.exists():
         shutil.rmtree(home, ignore_errors=True)
-        for command in (
-            [sys.executable, "-m", "venv", home],
-            [home / "bin" / "python", "-m", "pip", "install", "--quiet", *packages],
-        ):
+        make = [sys.executable, "-m", "venv", str(home)]
+        install = [str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages]
+        for command in (make, install):
             result = subprocess.run(command, capture_output=True, text=True, check=False)
             if result.returncode != 0:
                 raise Unavailable(f"{' '.join(packages)} cannot be installed: {result.stderr.strip()[-300:]}")
         done.touch()
     return home / "bin"
+
+
+def floor_poll(api: Api, brokers: str, topic: str, database: str, directory: Path) -> Process:
+    return _floor(directory, "poll", api.url, brokers, topic, database)
+
+
+def floor_consume(api: Api, brokers: str, topic: str, database: str, directory: Path) -> Process:
+    """Ends when it has written all records."""
+    return _floor(directory, "consume", brokers, topic, database, str(api.records))
+
+
+def _floor(directory: Path, *arguments: str) -> Process:
+    return Process([sys.executable, PROGRAMS / "floor.py", *arguments], env={}, cwd=directory)
+
+
+async def floor_both(api: Api, brokers: str, topic: str, database: str, directory: Path) -> tuple[Usage, Usage]:
+    """Both at once; the consumer ends with the last row."""
+    consumer = floor_consume(api, brokers, topic, database, directory)
+    poller = floor_poll(api, brokers, topic, database, directory)
+    used = await asyncio.gather(poller.wait(TIMEOUT), consumer.wait(TIMEOUT))
+    return used[0], used[1]
 
 
 async def dlt_postgres(api: Api, database: str, directory: Path) -> Usage:
@@ -84,7 +107,7 @@ async def singer(api: Api, database: str, directory: Path) -> Usage:
     usage = await run(["bash", "-c", pipe], cwd=directory, env={"API": api.url})
     [row] = await query(database, "SELECT count(*) FROM singer.events")
     _check(row[0], api.records, "Singer")
-    return usage
+    return usage._replace(peak=0.0)  # that of the shell
 
 
 async def copy(api: Api, database: str, directory: Path) -> Usage:
@@ -95,10 +118,11 @@ async def copy(api: Api, database: str, directory: Path) -> Usage:
 
 async def producer_perf(bootstrap: str, topic: str, directory: Path) -> Usage:
     """Its wall time is what Kafka's program says of a million records: its own start is left out."""
-    settings = [f"bootstrap.servers={bootstrap}", "acks=all", "enable.idempotence=true", "linger.ms=5", "batch.size=262144"]
+    settings = ["acks=all", "enable.idempotence=true", "linger.ms=5", "batch.size=262144"]
     size = ["--num-records", str(PERF_RECORDS), "--record-size", str(PERF_BYTES), "--throughput", "-1"]
     program = ["java", "-cp", f"{jars()}/*", "org.apache.kafka.tools.ProducerPerformance"]
-    usage = await run([*program, "--topic", topic, *size, "--producer-props", *settings], cwd=directory)
+    props = ["--producer-props", f"bootstrap.servers={bootstrap}", *settings]
+    usage = await run([*program, "--topic", topic, *size, *props], cwd=directory)
     found = re.findall(rf"{PERF_RECORDS} records sent, ([\d.]+) records/sec", usage.output)
     if not found:
         raise Failed(f"producer-perf-test said: {usage.output[-500:]}")

@@ -5,7 +5,6 @@ someone else: the offsets that the log and the store keep.
 """
 
 import asyncio
-import os
 import sqlite3
 import sys
 import time
@@ -16,10 +15,11 @@ from pathlib import Path
 import asyncpg
 
 from tests.bench.measure import Failed, Process, Usage
-from tests.bench.servers import Api, Servers
+from tests.bench.servers import Api
 
 INGEST = Path(sys.executable).with_name("ingest")
 LOOK_EVERY = 0.02  # seconds between two looks at how far the consumer is
+EVENTS = ("--stream", "events")
 TIMEOUT = 600.0  # seconds for one run
 
 CONFIG = """\
@@ -39,6 +39,7 @@ sources:
         paginate: {{type: cursor, from: last.id, param: starting_after, more: $.has_more}}
         {incremental}
         every: 50ms
+      nothing: {{topic: {topic}, path: /v1/events, params: {{since: 4000000000}}, records: $.data, id: id}}
 consumers:
   warehouse: {{kind: store, topics: [{topic}]}}
   again: {{kind: store, topics: [{topic}]}}
@@ -73,14 +74,18 @@ class Place:
         )
 
     async def poll(self) -> Usage:
-        return await self.start("run", "--once", "--json").wait(TIMEOUT)
+        return await self.start("run", *EVENTS, "--once", "--json").wait(TIMEOUT)
+
+    async def make_topic(self) -> None:
+        """By polling what is empty: a consumer that finds no topic looks again only after half a minute."""
+        await self.start("run", "--stream", "nothing", "--once").wait(TIMEOUT)
 
     async def consume(self, consumer: str = "warehouse") -> Usage:
         return await self.start("consume", consumer, "--once", "--json").wait(TIMEOUT)
 
     async def both(self) -> tuple[float, Usage, Usage]:
         """Poller and consumer started together. Seconds from their start to the last row, and what each used."""
-        consumer, poller = self.start("consume", "warehouse"), self.start("run", "--once", "--json")
+        consumer, poller = self.start("consume", "warehouse"), self.start("run", *EVENTS, "--once", "--json")
         async with written(self) as count:
             while (rows := await count()) < self.api.records:
                 poller.look()

@@ -45,18 +45,27 @@ class Results:
         )
         self.runs[contender].append(run)
 
-    def rate(self, contender: str) -> float | None:
-        return self._median(contender, "rate")
+    def wall(self, contender: str, *, start: str | None = None) -> float | None:
+        """Seconds for 100,000 records, without those of `start`: runs of the same command over next to nothing.
+        None where it was not measured, or where the start is all that can be seen."""
+        return self._for_100k("wall", contender, start)
 
-    def cpu_100k(self, contender: str) -> float | None:
-        return self._median(contender, "cpu_100k")
+    def cpu(self, contender: str, *, start: str | None = None) -> float | None:
+        """As `wall`."""
+        return self._for_100k("cpu", contender, start)
 
     def peak(self, contender: str) -> float | None:
-        return self._median(contender, "peak")
+        return self._median("peak", contender)
 
     def number(self, name: str) -> float | None:
         return median(self.numbers[name]) if self.numbers.get(name) else None
 
-    def _median(self, contender: str, what: str) -> float | None:
+    def _for_100k(self, what: str, contender: str, start: str | None) -> float | None:
+        used, less = self._median(what, contender), 0.0 if start is None else self._median(what, start)
+        if used is None or less is None or used <= less:
+            return None
+        return (used - less) / self.runs[contender][0].records * 1e5
+
+    def _median(self, what: str, contender: str) -> float | None:
         runs = self.runs.get(contender)
         return median(getattr(run, what) for run in runs) if runs else None

@@ -3,7 +3,6 @@
 Every run gets a topic and a database that nobody has used before, and leaves none behind.
 """
 
-import asyncio
 import json
 import subprocess
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -123,8 +122,3 @@ async def query(url: str, statement: str) -> Sequence[asyncpg.Record]:
         return await connection.fetch(statement)
     finally:
         await connection.close()
-
-
-async def settled() -> None:
-    """A moment for what the run before left running: deleted topics, vacuum, page cache."""
-    await asyncio.sleep(0.5)

@@ -14,13 +14,19 @@ import msgspec
 
 BATCH = 5000
 COLUMNS = ["event_id", "source", "stream", "key", "type", "topic", "partition", "offset", "occurred_at", "payload"]
-LINE = b"bench:events:evt_%012d@~%016x\tbench\tevents\tevt_%012d\tbench.events\tbench\t%d\t%d\t2023-11-14T22:13:20Z\t%b\n"
+LINE = (
+    b"bench:events:evt_%012d@~%016x\tbench\tevents\tevt_%012d\tbench.events\tbench\t%d\t%d\t2023-11-14T22:13:20Z\t%b\n"
+)
 
 
-async def main(api: str, dsn: str, rows: int) -> None:
+def payloads_of(api: str) -> list[bytes]:
+    """A page of records, escaped for COPY."""
     with urlopen(f"{api}/v1/events?limit=1000") as answer:
         page = msgspec.json.decode(answer.read(), type=dict[str, msgspec.Raw])["data"]
-    payloads = [bytes(raw).replace(b"\\", b"\\\\") for raw in msgspec.json.decode(page, type=list[msgspec.Raw])]
+    return [bytes(raw).replace(b"\\", b"\\\\") for raw in msgspec.json.decode(page, type=list[msgspec.Raw])]
+
+
+async def main(payloads: list[bytes], dsn: str, rows: int) -> None:
     connection = await asyncpg.connect(dsn)
     started = time.perf_counter()
     for first in range(0, rows, BATCH):
@@ -34,4 +40,4 @@ async def main(api: str, dsn: str, rows: int) -> None:
     await connection.close()
 
 
-asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+asyncio.run(main(payloads_of(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,4 +1,4 @@
-"""dlt: the fixture API merged by id into Postgres (csv, which is COPY) or DuckDB (parquet): its fastest settings for each.
+"""dlt: the fixture API merged by id into Postgres (csv, which is COPY) or DuckDB (parquet), the fastest way each.
 
     dlt_load.py URL-OF-THE-API postgres DSN | duckdb FILE
 """
