@@ -25,6 +25,7 @@ lint: $(INSTALLED) ## ruff and mypy
 	$(RUN) -m mypy
 
 $(INSTALLED): pyproject.toml
+	@echo "installing into .venv: about a minute"
 	$(PYTHON) -m venv .venv
 	$(RUN) -m pip install --quiet --editable '.[dev]'
 	touch $@
