@@ -30,7 +30,7 @@ def main() -> None:
     print(f"starting Datasette with {ROWS:,} flights …", flush=True)
     api = datasette.start(FOLDER / "api", rows=ROWS)
     try:
-        print(f"it listens at {api.url}; the configuration is {CONFIG}")
+        print(f"it listens at {api.url}; the configuration is {os.path.relpath(CONFIG)}")
         os.environ.update(FLIGHTS_URL=api.url, INGEST_CONFIG=str(CONFIG))
         for name in ("INGEST_LOG_URL", "INGEST_STORE_URL", "INGEST_STATE_URL"):
             os.environ[name] = f"sqlite:///{FOLDER}/ingest.db"
@@ -40,7 +40,8 @@ def main() -> None:
         print("\nonce more: what was read before is not published again")
         ingest("run", "--source", "flights", "--once")
         ingest("consume", "warehouse", "--once")
-        print(f"\nall of it is in one file: {FOLDER}/ingest.db")
+        print(f"\nall of it is in one file: {FOLDER}/ingest.db. To look into it:")
+        print(f"  INGEST_STORE_URL=sqlite:///{FOLDER}/ingest.db .venv/bin/ingest events -c {os.path.relpath(CONFIG)}")
     finally:
         api.close()
 

@@ -111,7 +111,7 @@ async def consume(brokers: str, topic: str, dsn: str, wanted: int) -> None:
     """rows and offsets in one transaction, the next batch read meanwhile"""
     database = await asyncpg.connect(dsn)
     consumer = AIOKafkaConsumer(
-        topic, bootstrap_servers=brokers, group_id=f"floor-{topic}", auto_offset_reset="earliest",
+        topic, bootstrap_servers=brokers, group_id=f"floor-{time.time_ns()}", auto_offset_reset="earliest",
         enable_auto_commit=False, max_partition_fetch_bytes=1 << 20,
     )  # fmt: skip
     await consumer.start()
@@ -131,8 +131,7 @@ async def consume(brokers: str, topic: str, dsn: str, wanted: int) -> None:
                 await database.copy_to_table("events", schema_name="ingest", columns=COLUMNS, source=source)
             await consumer.commit({tp: part[-1].offset + 1 for tp, part in found.items()})
             done += len(records)
-    reading.cancel()
-    await asyncio.wait([reading])
+    await reading  # aiokafka's fetch must not be cancelled
     await consumer.stop()
     await database.close()
 
