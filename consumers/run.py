@@ -21,7 +21,8 @@ from ingest.retry import backoff
 
 log = structlog.get_logger()
 
-DISCOVER_EVERY = 30.0  # seconds
+DISCOVER_EVERY = 30.0  # seconds between looks for new topics
+FIRST_EVERY = 1.0  # seconds, while there is none yet
 RETRY_BASE, RETRY_CAP = 0.5, 30.0  # seconds
 PATIENCE = 12  # tries to join under --once
 
@@ -65,7 +66,7 @@ class Runner:
             while not stop.is_set():
                 for topic in await self._new_topics(patterns):
                     group.create_task(self._consume(topic, stop, None))
-                await _wait(stop, DISCOVER_EVERY)
+                await _wait(stop, DISCOVER_EVERY if self.tallies else FIRST_EVERY)
         return list(self.tallies.values())
 
     async def _new_topics(self, patterns: Sequence[str]) -> list[str]:
