@@ -113,7 +113,10 @@ class Runner:
         offsets = await self.store.offsets(self.name, topic)
         if any(offsets.get(partition, 0) < end for partition, end in ends.items()):
             return False
-        now = (await self.admin.describe([topic]))[topic].end_offsets
+        info = (await self.admin.describe([topic])).get(topic)
+        if info is None:  # deleted meanwhile: reading will say so
+            return False
+        now = info.end_offsets
         return all(offset <= now[partition] for partition, offset in offsets.items() if partition < len(now))
 
     def _subscribe(self, topic: str, group: str) -> AbstractAsyncContextManager[Subscription]:

@@ -69,7 +69,7 @@ class Runner:
         async with asyncio.TaskGroup() as group:
             for stream in streams:
                 group.create_task(self._forever(stream, stop))
-        return [self.latest[stream.target.stream] for stream in streams]
+        return list(self.latest.values())  # none of a stream that was stopped before it began
 
     async def _once(self, stream: Stream, stop: asyncio.Event) -> None:
         report = self._begin(stream)

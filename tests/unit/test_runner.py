@@ -63,6 +63,14 @@ async def test_a_stream_is_polled_again_and_again_under_one_lease_and_released_a
         assert (lease.fence, lease.clean) == (2, True)
 
 
+async def test_a_process_that_is_stopped_before_it_began_ends_quietly(api: FakeApi, path: Path) -> None:
+    async with process(path) as one, opened(api.url, KEYS) as source:
+        stop = asyncio.Event()
+        stop.set()
+        assert await runner_of(one).forever([Stream(Target(STREAM, TOPIC, 100), source, 0.01)], stop) == []
+    assert api.requests == []
+
+
 async def test_a_second_process_stands_by_without_asking_the_api_and_takes_over(api: FakeApi, path: Path) -> None:
     async with process(path) as one, opened(api.url, KEYS) as source:
         stop, stop_second = asyncio.Event(), asyncio.Event()
