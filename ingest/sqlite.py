@@ -86,14 +86,17 @@ class Database:
 
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0, check_same_thread=False)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA busy_timeout=0")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.execute("PRAGMA foreign_keys=ON")
-        connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT}")
-        connection.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
-        connection.execute(f"PRAGMA wal_autocheckpoint={1000 if self._may_checkpoint() else 0}")
+        connection = sqlite3.connect(self.path, isolation_level=None, timeout=0.0, check_same_thread=False)
+        checkpoint_pages = 1000 if self._may_checkpoint() else 0
+        for pragma in (  # any of them may find the file locked: many processes open it anew at once
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "foreign_keys=ON",
+            f"journal_size_limit={WAL_LIMIT}",
+            f"cache_size=-{CACHE_KIB}",
+            f"wal_autocheckpoint={checkpoint_pages}",
+        ):
+            _patiently(connection, f"PRAGMA {pragma}")
         return connection
 
     def _may_checkpoint(self) -> bool:
