@@ -8,7 +8,7 @@ new one.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -16,27 +16,20 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
 from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.record.default_records import DefaultRecordBatch
 
 from ingest.event import Message
 from ingest.eventlog import Published, partition_of
 from ingest.eventlog.kafka_admin import max_message_bytes
+from ingest.eventlog.kafka_batches import Page
 from ingest.eventlog.kafka_client import START_TIMEOUT, STOP_TIMEOUT, ended, meaning, settings, translated
 
 log = structlog.get_logger()
 
 DELIVERY_DEADLINE = 120.0  # seconds for all acknowledgements of a page
 MAX_IN_FLIGHT = 64_000_000  # bytes in batches that are not acknowledged, over all pages
-BATCH_BYTES = 512 * 1024  # uncompressed
-BATCH_SHARE = 0.85  # of the topic's max.message.bytes, where that is smaller
 BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue
-YIELD_EVERY = 500  # records that are put into batches in one turn of the event loop
 LIMIT_AGE = 300.0  # seconds after which max.message.bytes is read again
 ABANDON_TIMEOUT = 3.0  # seconds for requests on their way to a broker that may be gone
-
-# Measured for 1000 messages of 560 bytes, from messages to bytes to send: zstd 2.8 ms and 76 KB, snappy 3.0 and 148,
-# lz4 9.2 and 118 (aiokafka compresses at level 9), none 2.5 and 563.
-COMPRESSION = DefaultRecordBatch.CODEC_ZSTD
 
 
 class _Limit(NamedTuple):
@@ -107,7 +100,7 @@ class KafkaPublisher:
         by_partition: dict[int, list[int]] = {}
         for index, message in enumerate(messages):
             by_partition.setdefault(partition_of(message.key, partitions), []).append(index)
-        page = _Page(messages, limit, int(time.time() * 1000), [])
+        page = Page(messages, limit, int(time.time() * 1000), [])
         results = await asyncio.gather(
             *(self._send(producer, topic, partition, page, indexes) for partition, indexes in by_partition.items()),
             return_exceptions=True,
@@ -119,7 +112,7 @@ class KafkaPublisher:
         return Published(len(messages) - len(oversized), sum(r for r in results if isinstance(r, int)), oversized)
 
     async def _send(
-        self, producer: AIOKafkaProducer, topic: str, partition: int, page: "_Page", indexes: Sequence[int]
+        self, producer: AIOKafkaProducer, topic: str, partition: int, page: Page, indexes: Sequence[int]
     ) -> int:
         """Send one partition's part of a page, in order; returns its bytes when all of it is acknowledged."""
         unacknowledged: deque[asyncio.Future[object]] = deque()
@@ -157,40 +150,6 @@ class KafkaPublisher:
 
         acknowledgement.add_done_callback(settled)
         return acknowledgement
-
-
-class _Page(NamedTuple):
-    """What the batches of one page share. `oversized` is filled while they are built."""
-
-    messages: Sequence[Message]
-    limit: int
-    timestamp: int  # milliseconds since 1970
-    oversized: list[int]
-
-    async def batches(self, indexes: Sequence[int]) -> AsyncGenerator[BatchBuilder, None]:
-        """Built one after the other, so that no more of them exist than are on their way.
-
-        Only the first message of a batch can be too large for the topic: a later one is smaller than a batch.
-        """
-        batch_bytes = min(BATCH_BYTES, int(self.limit * BATCH_SHARE))
-        messages, timestamp = self.messages, self.timestamp
-        batch: BatchBuilder | None = None
-        for n, index in enumerate(indexes, 1):
-            m = messages[index]
-            if batch is not None:
-                if batch.append(timestamp=timestamp, key=m.key, value=m.value, headers=m.headers) is not None:
-                    if n % YIELD_EVERY == 0:
-                        await asyncio.sleep(0)
-                    continue
-                yield batch  # full, and closed by the message that did not fit
-                batch = None
-            if m.size() > self.limit:
-                self.oversized.append(index)
-                continue
-            batch = BatchBuilder(batch_bytes, COMPRESSION)
-            batch.append(timestamp=timestamp, key=m.key, value=m.value, headers=m.headers)  # fits whatever its size
-        if batch is not None:
-            yield batch
 
 
 class _Budget:
