@@ -10,6 +10,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 
+import structlog
+
 from checkpoints import Checkpoints, Leases
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
@@ -27,6 +29,8 @@ from ingest.postgres import Postgres, open_postgres
 from ingest.redaction import Redactor
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate, pending
+
+log = structlog.get_logger()
 
 
 def holder() -> str:
@@ -46,6 +50,7 @@ class App:
         self._postgres: dict[str, Postgres] = {}
         self._publisher: Publisher | None = None
         self._admin: Admin | None = None
+        self._warned: set[str] = set()
 
     async def __aenter__(self) -> "App":
         return self
@@ -82,17 +87,27 @@ class App:
 
     async def store(self) -> EventStore:
         address = addresses.store(self.config, self.redactor, self.loaded.where)
+        self._warn("store", address)
         if isinstance(address, PostgresAddress):
             return PostgresStore(await self._pool(address))
         return SqliteStore(await self._sqlite(address))
 
     async def state(self) -> tuple[Checkpoints, Leases]:
         address = addresses.state(self.config, self.redactor, self.loaded.where)
+        self._warn("state", address)
         if isinstance(address, PostgresAddress):
             postgres = await self._pool(address)
             return PostgresCheckpoints(postgres), PostgresLeases(postgres)
         database = await self._sqlite(address)
         return SqliteCheckpoints(database), SqliteLeases(database)
+
+    def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
+        odd = addresses.alone_beside_kafka(
+            addresses.log(self.config, self.redactor, self.loaded.where), what, address
+        )
+        if odd is not None and what not in self._warned:
+            self._warned.add(what)
+            log.warning(odd)
 
     async def _sqlite(self, address: SqliteAddress) -> Database:
         """One Database per file; the embedded default migrates by itself."""

@@ -1,5 +1,6 @@
 """The `ingest` command. Each verb is short: load the configuration, build, run, print."""
 
+import errno
 import io
 import sys
 import traceback
@@ -14,6 +15,7 @@ from ingest.errors import ConfigError, IngestError, Transient
 from ingest.signals import Interrupted
 
 DONE, FAILED, CONFIGURATION, UNAVAILABLE, CUT_SHORT = 0, 1, 2, 3, 130
+NO_BUG = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)  # disk or quota full, no more files
 
 app = typer.Typer(
     name="ingest",
@@ -61,6 +63,9 @@ def _exit_code(exc: BaseException) -> int:
     if isinstance(exc, IngestError):
         print(REDACTOR.scrub(str(exc)), file=sys.stderr)
         return CONFIGURATION if isinstance(exc, ConfigError) else UNAVAILABLE if isinstance(exc, Transient) else FAILED
+    if isinstance(exc, OSError) and exc.errno in NO_BUG:
+        print(REDACTOR.scrub(f"the system refuses: {exc}"), file=sys.stderr)
+        return FAILED
     print(REDACTOR.scrub("".join(traceback.format_exception(exc))), file=sys.stderr)
     print("this is a bug in ingest; nothing that was saved is lost", file=sys.stderr)
     return FAILED

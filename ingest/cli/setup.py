@@ -1,6 +1,7 @@
 """`init`, `check`, `schema`, `version`: before anything runs."""
 
 import json
+from collections.abc import Iterator
 from importlib.metadata import version as installed
 from importlib.resources import files
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Annotated
 import typer
 
 from ingest.cli.context import ConfigOption, loaded
-from ingest.config.loader import FILE
+from ingest.config.addresses import addresses, alone_beside_kafka
+from ingest.config.loader import FILE, Loaded
+from ingest.config.references import resolve
 from ingest.config.schema import json_schema
 from ingest.errors import ConfigError
+from ingest.redaction import Redactor
 
 NEXT = """  ingest check
   ingest run --once
@@ -35,6 +39,26 @@ def check(config: ConfigOption = None) -> None:
     sources, consumers = len(configuration.config.sources), len(configuration.config.consumers)
     counts = f"{sources} sources, {streams} streams, {consumers} consumers"
     typer.echo(f"{configuration.file}: good ({counts})")
+    for note in _notes(configuration):
+        typer.echo(note, err=True)
+
+
+def _notes(configuration: Loaded) -> Iterator[str]:
+    """What is no mistake of the file, but would keep it from running here: it may be checked where no secret is."""
+    unknown = Redactor()
+    for name, source in configuration.config.sources.items():
+        try:
+            resolve(source, unknown, configuration.within(f"sources.{name}"))
+        except ConfigError as exc:
+            yield from (f"{line}, and is needed to run `{name}`" for line in str(exc).splitlines())
+    try:
+        found = addresses(configuration.config, unknown, configuration.where)
+    except ConfigError as exc:
+        yield str(exc)
+    else:
+        for what, database in (("store", found.store), ("state", found.state)):
+            if odd := alone_beside_kafka(found.log, what, database):
+                yield odd
 
 
 def schema() -> None:

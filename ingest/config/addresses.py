@@ -21,7 +21,17 @@ from ingest.config.urls import (
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
 
-__all__ = ["Addresses", "KafkaAddress", "PostgresAddress", "SqliteAddress", "addresses", "log", "state", "store"]
+__all__ = [
+    "Addresses",
+    "KafkaAddress",
+    "PostgresAddress",
+    "SqliteAddress",
+    "addresses",
+    "alone_beside_kafka",
+    "log",
+    "state",
+    "store",
+]
 
 LOG_URL, STORE_URL, STATE_URL = "INGEST_LOG_URL", "INGEST_STORE_URL", "INGEST_STATE_URL"
 
@@ -53,6 +63,17 @@ def state(config: Config, secrets: Redactor, where: Where = nowhere) -> Database
     """A process that needs the state alone asks for it alone: the store's reference is resolved only as its default."""
     found = _read(config.state, where("state"), STATE_URL, database_address, secrets)
     return found or store(config, secrets, where)
+
+
+def alone_beside_kafka(log: SqliteAddress | KafkaAddress, what: str, address: Database) -> str | None:
+    """What is odd about a log that many machines share and a file of this one beside it. `what`: store or state."""
+    if not (isinstance(log, KafkaAddress) and isinstance(address, SqliteAddress)):
+        return None
+    variable = STORE_URL if what == "store" else STATE_URL
+    return (
+        f"the log is Kafka, but the {what} is {address}, which no other machine sees:"
+        f" set `{what}` or {variable} to a postgresql:// URL"
+    )
 
 
 def _read(text: str | None, place: str, variable: str, parse: Callable[[str], A], secrets: Redactor) -> A | None:

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import signal
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
@@ -315,3 +317,33 @@ async def test_what_was_published_to_another_topic_does_not_count_as_published(
     configured(tmp_path, api, source, topic=f"{source}.moved")
     assert (await ingest("run", "--once", "--json")).json[0]["events"] == 12
     assert (await ingest("run", "--once", "--json")).json[0]["unchanged"] == 12
+
+
+async def test_check_says_what_would_keep_it_from_running_here_and_still_accepts_the_file(tmp_path: Path) -> None:
+    (tmp_path / "ingest.yaml").write_text(
+        """
+        version: 1
+        log: kafka://localhost:9092
+        sources:
+          shop:
+            base_url: https://api.example.com
+            auth: {bearer: "${env:SHOP_TOKEN}"}
+            streams: {orders: {path: /orders, records: $.data}}
+        """
+    )
+    checked = await Ingest(tmp_path, EMBEDDED)("check")
+    assert "good" in checked.out
+    assert "ingest.yaml:7:" in checked.err and "SHOP_TOKEN is not set" in checked.err
+    assert "the log is Kafka, but the store is sqlite:///" in checked.err
+    silent = await Ingest(
+        tmp_path, EMBEDDED, SHOP_TOKEN="x", INGEST_STORE_URL="postgresql://localhost/db"
+    )("check")
+    assert silent.err == ""
+
+
+def test_output_that_finds_no_room_is_no_bug() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "ingest.cli", "schema"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert "No space left" in done.stderr and "Traceback" not in done.stderr
