@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from ingest.event import Record
 from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
 from ingest.eventlog.kafka_admin import open_admin
-from ingest.eventlog.kafka_client import open_consumer, translated
+from ingest.eventlog.kafka_client import Cluster, open_consumer, translated
 from ingest.eventlog.kafka_publisher import DELIVERY_DEADLINE, open_publisher
 from ingest.eventlog.kafka_subscription import open_subscription
 from ingest.eventlog.place import missing
@@ -27,36 +27,36 @@ class KafkaLog:
     `delivery_deadline`: seconds in which all of a page must be acknowledged."""
 
     def __init__(self, bootstrap: str, *, delivery_deadline: float = DELIVERY_DEADLINE) -> None:
-        self._bootstrap = bootstrap
+        self._cluster = Cluster(bootstrap)
         self._delivery_deadline = delivery_deadline
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
-        return open_publisher(self._bootstrap, self._delivery_deadline)
+        return open_publisher(self._cluster, self._delivery_deadline)
 
     def subscribe(
         self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
     ) -> AbstractAsyncContextManager[Subscription]:
-        return open_subscription(self._bootstrap, topic, group, start, records=records, bytes=bytes, wait=wait)
+        return open_subscription(self._cluster, topic, group, start, records=records, bytes=bytes, wait=wait)
 
     def admin(self) -> AbstractAsyncContextManager[Admin]:
-        return open_admin(self._bootstrap)
+        return open_admin(self._cluster)
 
     def reader(self) -> AbstractAsyncContextManager[Reader]:
-        return _open_reader(self._bootstrap)
+        return _open_reader(self._cluster)
 
 
 class KafkaReader:
     """Each `read` has a consumer of its own, so that several may run at a time."""
 
-    def __init__(self, bootstrap: str, admin: Admin) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, admin: Admin) -> None:
+        self._cluster = cluster
         self._admin = admin
 
     async def read(self, topic: str, start: Mapping[int, int] | None = None) -> AsyncGenerator[Record, None]:
         info = (await self._admin.describe([topic])).get(topic)
         if info is None:
             raise missing(topic)
-        async with open_consumer(self._bootstrap) as consumer:
+        async with open_consumer(self._cluster) as consumer:
             for partition, (first, end) in enumerate(zip(info.first_offsets, info.end_offsets, strict=True)):
                 begin = max(first, (start or {}).get(partition, 0))
                 async with aclosing(_read(consumer, TopicPartition(topic, partition), begin, end)) as records:
@@ -83,6 +83,6 @@ async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end:
 
 
 @asynccontextmanager
-async def _open_reader(bootstrap: str) -> AsyncIterator[KafkaReader]:
-    async with open_admin(bootstrap) as admin:
-        yield KafkaReader(bootstrap, admin)
+async def _open_reader(cluster: Cluster) -> AsyncIterator[KafkaReader]:
+    async with open_admin(cluster) as admin:
+        yield KafkaReader(cluster, admin)

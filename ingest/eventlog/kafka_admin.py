@@ -17,7 +17,7 @@ from aiokafka.errors import (
 
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import TopicInfo, TopicSpec
-from ingest.eventlog.kafka_client import START_TIMEOUT, meaning, open_consumer, settings, translated
+from ingest.eventlog.kafka_client import Cluster, meaning, open_consumer, started, translated
 from ingest.eventlog.place import missing
 
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader
@@ -100,14 +100,14 @@ class KafkaAdmin:
 
 
 @asynccontextmanager
-async def open_admin(bootstrap: str) -> AsyncIterator[KafkaAdmin]:
-    async with _open_client(bootstrap) as client, open_consumer(bootstrap) as consumer:
+async def open_admin(cluster: Cluster) -> AsyncIterator[KafkaAdmin]:
+    async with _open_client(cluster) as client, open_consumer(cluster) as consumer:
         yield KafkaAdmin(client, consumer)
 
 
-async def max_message_bytes(bootstrap: str, topic: str) -> int:
+async def max_message_bytes(cluster: Cluster, topic: str) -> int:
     """The largest batch of records that the topic takes. Raises ConfigError when there is no such topic."""
-    async with _open_client(bootstrap) as client:
+    async with _open_client(cluster) as client:
         deadline = asyncio.get_running_loop().time() + CREATION_GRACE
         while True:
             with translated(f"read the configuration of topic {topic}"):
@@ -137,11 +137,10 @@ async def topic_configs(client: AIOKafkaAdminClient, topics: Iterable[str]) -> d
 
 
 @asynccontextmanager
-async def _open_client(bootstrap: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(**settings(bootstrap))
+async def _open_client(cluster: Cluster) -> AsyncIterator[AIOKafkaAdminClient]:
+    client = AIOKafkaAdminClient(**cluster.settings())
     try:
-        with translated(f"connect to {bootstrap}"):
-            await asyncio.wait_for(client.start(), START_TIMEOUT)
+        await started(client, cluster)
         yield client
     finally:
         await client.close()

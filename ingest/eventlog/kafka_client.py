@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, errors
 
@@ -28,15 +30,30 @@ FOR_A_PERSON = (
 )
 
 
-def settings(bootstrap: str) -> dict[str, object]:
-    """Arguments that every aiokafka client takes."""
-    return {
-        "bootstrap_servers": bootstrap,
-        "client_id": "ingest",
-        "request_timeout_ms": REQUEST_TIMEOUT_MS,
-        "metadata_max_age_ms": METADATA_MAX_AGE_MS,
-        "retry_backoff_ms": RETRY_BACKOFF_MS,
-    }
+@dataclass(frozen=True)
+class Cluster:
+    """Which brokers, and how they let us in."""
+
+    bootstrap: str  # host:port, several of them joined by commas
+
+    def __str__(self) -> str:
+        return self.bootstrap
+
+    def settings(self) -> dict[str, object]:
+        """Arguments that every aiokafka client takes."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "client_id": "ingest",
+            "request_timeout_ms": REQUEST_TIMEOUT_MS,
+            "metadata_max_age_ms": METADATA_MAX_AGE_MS,
+            "retry_backoff_ms": RETRY_BACKOFF_MS,
+        }
+
+
+class Client(Protocol):
+    """Any of aiokafka's clients: producer, consumer, admin client."""
+
+    async def start(self) -> None: ...
 
 
 def meaning(exc: BaseException, doing: str) -> IngestError:
@@ -54,9 +71,9 @@ def translated(doing: str) -> Iterator[None]:
         raise meaning(exc, doing) from exc
 
 
-async def started(consumer: AIOKafkaConsumer, bootstrap: str) -> None:
-    with translated(f"connect to {bootstrap}"):
-        await asyncio.wait_for(consumer.start(), START_TIMEOUT)
+async def started(client: Client, cluster: Cluster) -> None:
+    with translated(f"connect to {cluster}"):
+        await asyncio.wait_for(client.start(), START_TIMEOUT)
 
 
 async def stopped(consumer: AIOKafkaConsumer) -> None:
@@ -78,13 +95,13 @@ async def ended(stop: Coroutine[None, None, None], seconds: float) -> bool:
 
 
 @asynccontextmanager
-async def open_consumer(bootstrap: str) -> AsyncIterator[AIOKafkaConsumer]:
+async def open_consumer(cluster: Cluster) -> AsyncIterator[AIOKafkaConsumer]:
     """A consumer without a group: for offsets, and for reading partitions that are assigned by hand."""
     consumer = AIOKafkaConsumer(
-        **settings(bootstrap), enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_bytes=16 * 1024 * 1024
+        **cluster.settings(), enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_bytes=16 * 1024 * 1024
     )
     try:
-        await started(consumer, bootstrap)
+        await started(consumer, cluster)
         yield consumer
     finally:
         await stopped(consumer)

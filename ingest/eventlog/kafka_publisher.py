@@ -21,7 +21,7 @@ from ingest.event import Message
 from ingest.eventlog import Published, partition_of
 from ingest.eventlog.kafka_admin import max_message_bytes
 from ingest.eventlog.kafka_batches import Page
-from ingest.eventlog.kafka_client import START_TIMEOUT, STOP_TIMEOUT, ended, meaning, settings, translated
+from ingest.eventlog.kafka_client import STOP_TIMEOUT, Cluster, ended, meaning, started
 
 log = structlog.get_logger()
 
@@ -40,8 +40,8 @@ class _Limit(NamedTuple):
 class KafkaPublisher:
     """Made by `open_publisher`. Pages of different topics may be published at the same time."""
 
-    def __init__(self, bootstrap: str, deadline: float) -> None:
-        self._bootstrap = bootstrap
+    def __init__(self, cluster: Cluster, deadline: float) -> None:
+        self._cluster = cluster
         self._deadline = deadline  # seconds
         self._producer: AIOKafkaProducer | None = None
         self._changing = asyncio.Lock()  # held while the producer is made or thrown away
@@ -73,14 +73,14 @@ class KafkaPublisher:
     async def _limit(self, topic: str) -> int:
         known = self._limits.get(topic)
         if known is None or time.monotonic() - known.read_at > LIMIT_AGE:
-            known = _Limit(await max_message_bytes(self._bootstrap, topic), time.monotonic())
+            known = _Limit(await max_message_bytes(self._cluster, topic), time.monotonic())
             self._limits[topic] = known
         return known.bytes
 
     async def _current(self) -> AIOKafkaProducer:
         async with self._changing:
             if self._producer is None:
-                self._producer = await _start(self._bootstrap)
+                self._producer = await _start(self._cluster)
             return self._producer
 
     async def _throw_away(self, producer: AIOKafkaProducer) -> None:
@@ -177,11 +177,10 @@ async def _acknowledged(acknowledgement: "asyncio.Future[object]") -> None:
     acknowledgement.result()
 
 
-async def _start(bootstrap: str) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(**settings(bootstrap), enable_idempotence=True, acks="all", linger_ms=0)
+async def _start(cluster: Cluster) -> AIOKafkaProducer:
+    producer = AIOKafkaProducer(**cluster.settings(), enable_idempotence=True, acks="all", linger_ms=0)
     try:
-        with translated(f"connect to {bootstrap}"):
-            await asyncio.wait_for(producer.start(), START_TIMEOUT)
+        await started(producer, cluster)
     except BaseException:
         await _abandon(producer)
         raise
@@ -201,8 +200,8 @@ async def _abandon(producer: AIOKafkaProducer) -> None:
 
 
 @asynccontextmanager
-async def open_publisher(bootstrap: str, deadline: float) -> AsyncIterator[KafkaPublisher]:
-    publisher = KafkaPublisher(bootstrap, deadline)
+async def open_publisher(cluster: Cluster, deadline: float) -> AsyncIterator[KafkaPublisher]:
+    publisher = KafkaPublisher(cluster, deadline)
     try:
         yield publisher
     finally:

@@ -20,7 +20,7 @@ from aiokafka.structs import ConsumerRecord
 from ingest.eventlog import Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
 from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_client import settings, started, stopped, translated
+from ingest.eventlog.kafka_client import Cluster, started, stopped, translated
 from ingest.eventlog.place import Place, place
 
 log = structlog.get_logger()
@@ -245,11 +245,11 @@ def _fitting(records: Sequence[ConsumerRecord], room: int) -> tuple[int, int]:
 
 @asynccontextmanager
 async def open_subscription(
-    bootstrap: str, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+    cluster: Cluster, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
 ) -> AsyncIterator[KafkaSubscription]:
-    largest = await max_message_bytes(bootstrap, topic)
+    largest = await max_message_bytes(cluster, topic)
     consumer = AIOKafkaConsumer(
-        **settings(bootstrap),
+        **cluster.settings(),
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
@@ -262,7 +262,7 @@ async def open_subscription(
     )
     subscription = KafkaSubscription(consumer, topic, start, records=records, bytes=bytes, wait=wait)
     try:
-        await started(consumer, bootstrap)
+        await started(consumer, cluster)
         consumer.subscribe([topic], listener=_Listener(subscription))  # after the start, which would wait for the group
         yield subscription
     finally:
