@@ -9,8 +9,8 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.bench import connect, latency, peers
 from tests.bench import contenders as c
-from tests.bench import latency, peers
 from tests.bench.measure import Failed
 from tests.bench.peers import Unavailable
 from tests.bench.product import EVERYTHING, Place
@@ -21,6 +21,7 @@ LARGER = 5  # times N for the rows about memory
 SEVERAL = 10  # records for what a start alone costs
 LATENCY_RATE, LATENCY_SECONDS = 1000, 20.0  # events a second
 SINGER_RUNS = 1  # it takes minutes, and its ratio is far from its target
+CONNECT_RUNS = 3  # most of each is the JVM's start
 MEMORY_RUNS = 3
 
 
@@ -126,12 +127,20 @@ async def consume(bench: Bench) -> None:
                     await place.poll()
                     bench.results.add(c.CONSUME_NOTHING, SEVERAL, await place.consume())
 
-            for _ in range(bench.runs):
+            async def debezium() -> None:
+                async with bench.servers.database(template="template1") as database:
+                    with bench.workplace() as directory:
+                        brokers = bench.servers.kafka.bootstrap
+                        rows, usage = await connect.sink(brokers, filled.topic, database, source.records, directory)
+                        bench.results.add(c.CONNECT, rows, usage)
+
+            for n in range(bench.runs):
                 await bench.attempt(c.COPY, lambda: _copy(bench, source, c.COPY))
                 await bench.attempt(c.FLOOR_CONSUME, floor)
                 await bench.attempt(c.CONSUME, fresh)
+                if n < CONNECT_RUNS:
+                    await bench.attempt(c.CONNECT, debezium)
                 await bench.attempt(c.CONSUME_NOTHING, start)
-    bench.results.not_run.setdefault(c.CONNECT, "Debezium's connector is not installed by this bench")
 
 
 async def end_to_end(bench: Bench) -> None:

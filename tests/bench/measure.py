@@ -57,11 +57,14 @@ class Process:
     def terminate(self) -> None:
         os.kill(self._process.pid, signal.SIGTERM)
 
+    def kill(self) -> None:
+        self._process.kill()
+
     def ended(self) -> bool:
         return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
 
-    async def wait(self, timeout: float) -> Usage:
-        """Raises Failed when it ends with an error, or not within `timeout` seconds."""
+    async def wait(self, timeout: float, *, killed: bool = False) -> Usage:
+        """Raises Failed when it ends with an error, or not within `timeout` seconds. `killed`: by us, no error."""
         end = asyncio.Event()
         fd = os.pidfd_open(self._process.pid)
         asyncio.get_running_loop().add_reader(fd, end.set)
@@ -82,7 +85,8 @@ class Process:
         self._output.seek(0)
         output = self._output.read().decode(errors="replace")
         self._output.close()
-        if not end.is_set() or self._process.returncode != 0:
+        expected = -signal.SIGKILL if killed else 0
+        if not end.is_set() or self._process.returncode != expected:
             what = f"ended with {self._process.returncode}" if end.is_set() else f"took more than {timeout:.0f} s"
             raise Failed(f"{' '.join(map(str, self._command))} {what}:\n{output[-TAIL:]}")
         return Usage(wall, used.ru_utime + used.ru_stime, self._peak, output)

@@ -68,7 +68,7 @@ TARGETS = (
     Target("poller / airbyte-cdk read", faster(c.POLL, c.AIRBYTE), 8, 12),
     Target("poller CPU, s/100k", lambda r: r.cpu(c.POLL, start=c.POLL_NOTHING), 0.9, 0.6, at_most=True),
     Target("consumer / COPY alone", faster(c.CONSUME, c.COPY, start=c.CONSUME_NOTHING), 0.45, 0.62),
-    Target("consumer / Debezium JDBC sink", faster(c.CONSUME, c.CONNECT), 1.8, 2.5),
+    Target("consumer / Debezium JDBC sink", faster(c.CONSUME, c.CONNECT, start=c.CONSUME_NOTHING), 1.8, 2.5),
     Target("replay of duplicates / fresh", beside_fresh(c.REPLAY), 1.0, 1.5),
     Target("a duplicate in every batch / fresh", beside_fresh(c.SOME_DUPLICATES), 0.8, 0.8),
     Target("poller, RSS at 5 N / at N", growth(c.POLL_LARGE, c.POLL_SMALL), 1.10, 1.03, at_most=True),
