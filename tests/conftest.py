@@ -12,9 +12,11 @@ import pytest_asyncio
 
 from migrations.runner import migrate
 from tests.harness import kafka as kafka_server
+from tests.harness import pgbouncer as pgbouncer_server
 from tests.harness import postgres as postgres_server
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
+from tests.harness.pgbouncer import PgBouncer
 from tests.harness.postgres import Postgres
 
 LEAK_GRACE = 1.0  # seconds that a task may take to end after its test
@@ -53,6 +55,23 @@ async def bare_postgres_url(postgres: Postgres) -> AsyncIterator[str]:
     name = unique("bare")
     yield await postgres.create_database(name)
     await postgres.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(tmp_path_factory: pytest.TempPathFactory, postgres: Postgres) -> Iterator[PgBouncer]:
+    """In front of the server that all tests share: `pgbouncer.through(postgres_url)`."""
+    bouncer = pgbouncer_server.start(tmp_path_factory.mktemp("pgbouncer"), postgres.url)
+    try:
+        yield bouncer
+    finally:
+        bouncer.close()
+
+
+@pytest.fixture
+def pooled_postgres_url(pgbouncer: PgBouncer, postgres_url: str) -> str:
+    """As `postgres_url`, by way of PgBouncer in transaction mode: what works there works without it, as no session is
+    anybody's. Contract suites run here; tests of one engine and of whole commands connect directly."""
+    return pgbouncer.through(postgres_url)
 
 
 @pytest.fixture(scope="session")

@@ -17,9 +17,9 @@ from ingest.errors import Superseded
 from tests.contract.states import LONG, SHORT, State, eventually, open_state
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "pooled_postgres_url"])
 def url(request: pytest.FixtureRequest, sqlite_path: Path) -> str:
-    return str(request.getfixturevalue("postgres_url")) if request.param == "postgres" else f"sqlite:///{sqlite_path}"
+    return f"sqlite:///{sqlite_path}" if request.param == "sqlite" else str(request.getfixturevalue(request.param))
 
 
 @pytest_asyncio.fixture

@@ -14,11 +14,12 @@ from migrations.runner import migrate, migrations, pending, statements
 TABLES = ["events", "offsets", "leases", "checkpoints", "checkpoint_history", "seen", "oversized"]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", "postgres", "pgbouncer"])
 def url(request: pytest.FixtureRequest, sqlite_path: Path) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("bare_postgres_url"))
-    return f"sqlite:///{sqlite_path}"
+    if request.param == "sqlite":
+        return f"sqlite:///{sqlite_path}"
+    url: str = request.getfixturevalue("bare_postgres_url")
+    return url if request.param == "postgres" else str(request.getfixturevalue("pgbouncer").through(url))
 
 
 async def run(url: str, statement: str) -> None:

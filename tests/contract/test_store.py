@@ -104,14 +104,11 @@ def bare_url(request: pytest.FixtureRequest) -> str:
     return f"sqlite:///{path}"
 
 
-@pytest.fixture(params=["postgres", "sqlite"])
+@pytest.fixture(params=["pooled_postgres_url", "sqlite_path"])
 def plain_url(request: pytest.FixtureRequest) -> str:
     """Migrated on Postgres; a SQLite file is migrated by `url`."""
-    if request.param == "postgres":
-        url: str = request.getfixturevalue("postgres_url")
-        return url
-    path: Path = request.getfixturevalue("sqlite_path")
-    return f"sqlite:///{path}"
+    place: str | Path = request.getfixturevalue(request.param)
+    return place if isinstance(place, str) else f"sqlite:///{place}"
 
 
 @pytest_asyncio.fixture

@@ -1,4 +1,5 @@
-"""What `make test` does first: see to it that PostgreSQL, Java and Kafka's jars are there before a test waits for them.
+"""What `make test` does first: see to it that PostgreSQL, PgBouncer, Java and Kafka's jars are there before a test
+waits for them.
 
 As root on Debian what is missing is installed; elsewhere the message says what to install. A service whose address is
 in the environment needs nothing here.
@@ -9,7 +10,7 @@ import shutil
 import subprocess
 import sys
 
-from tests.harness import brokers, kafka, postgres
+from tests.harness import brokers, kafka, pgbouncer, postgres
 from tests.harness.processes import NotStarted, docker_answers
 
 
@@ -20,6 +21,11 @@ def main() -> None:
         except NotStarted:
             _install("postgresql")
             postgres.binaries()
+    try:
+        pgbouncer.binary()
+    except NotStarted:
+        _install("pgbouncer")
+        pgbouncer.binary()
     if kafka.ADDRESS not in os.environ:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             _install("default-jre-headless", "maven")
