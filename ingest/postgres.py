@@ -5,14 +5,16 @@ All tables are in the schema `ingest` and named with it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
 from ingest.errors import BadRecord, ConfigError, IngestError, StoreUnavailable
+from ingest.tls import HOST_MISMATCH, UnfitFile, tls_context
 
 if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
@@ -83,6 +85,7 @@ async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Pos
     parts = urlsplit(url)
     where = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
     try:
+        _check_files(parse_qs(parts.query))
         pool = await asyncpg.create_pool(
             url,
             min_size=1,
@@ -94,10 +97,7 @@ async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Pos
             reset=_no_reset,
         )
     except Exception as exc:
-        meaning = translated(exc)
-        if meaning is None:
-            raise ConfigError(f"cannot use the Postgres at {where}: {type(exc).__name__}") from exc
-        raise type(meaning)(f"cannot connect to Postgres at {where}: {exc}") from exc
+        raise _no_connection(exc, where, "sslcert=" in parts.query) from exc
     try:
         yield Postgres(pool)
     finally:
@@ -105,3 +105,36 @@ async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Pos
             await asyncio.wait_for(pool.close(), CONNECT_TIMEOUT)
         except TimeoutError:
             pool.terminate()
+
+
+def _check_files(query: Mapping[str, Sequence[str]]) -> None:
+    """Whether the certificates fit that the URL names. Raises UnfitFile."""
+    ca, cert, key = (query.get(name, [None])[0] for name in ("sslrootcert", "sslcert", "sslkey"))
+    tls_context(ca, cert, key)
+
+
+def _no_connection(exc: Exception, where: str, certified: bool) -> IngestError:
+    """Why there is none, and what to change where it will not pass by itself. `certified`: we show a certificate."""
+    doing = f"cannot connect to Postgres at {where}"
+    if isinstance(exc, UnfitFile):
+        name = {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"}[exc.key]
+        return ConfigError(f"{doing}: {name}: {exc}")
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        what = f"the server's certificate is not accepted: {exc.verify_message}"
+        hint = "`sslrootcert` must name the file with the certificate of who signed it"
+        if exc.verify_code in HOST_MISMATCH:
+            hint = "write the host name that it holds, or sslmode=verify-ca to take any"
+        return ConfigError(f"{doing}: {what}; {hint}")
+    if isinstance(exc, ConnectionError) and "rejected SSL upgrade" in str(exc):
+        return ConfigError(f"{doing}: the server speaks no TLS; sslmode=disable does without")
+    if isinstance(exc, asyncpg.ClientConfigurationError):
+        return ConfigError(f"{doing}: {exc}")
+    meaning = translated(exc)
+    if meaning is None or isinstance(meaning, BadRecord):
+        return ConfigError(f"{doing}: {type(exc).__name__}")
+    hint = ""
+    if "no encryption" in str(exc):
+        hint = "; it takes connections with TLS only: write sslmode=verify-full"
+    elif certified and isinstance(exc, asyncpg.ConnectionDoesNotExistError | ConnectionError | ssl.SSLError):
+        hint = "; does the server trust `sslcert`? Its log says why it hung up"
+    return type(meaning)(f"{doing}: {exc}{hint}")

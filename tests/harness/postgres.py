@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
@@ -103,6 +104,15 @@ def start(directory: Path, *, options: Mapping[str, str] | None = None) -> Postg
     return Postgres(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres", server)
 
 
+def start_guarded(directory: Path, files: Mapping[str, Path]) -> Postgres:
+    """A local server with TLS; `files`: settings of postgresql.conf that name a file, such as ssl_key_file."""
+    [port] = free_ports(1)
+    password = secrets.token_hex(8)
+    server = _Local(directory, port, password, {**DEFAULTS, "ssl": "on"}, files)
+    server.start()
+    return Postgres(f"postgresql://postgres:{password}@localhost:{port}/postgres", server)
+
+
 def binaries() -> Path:
     """The folder of `initdb` and `postgres`; raises NotStarted when PostgreSQL is not installed."""
     folders = [Path(found).resolve().parent for name in ("postgres", "initdb") if (found := shutil.which(name))]
@@ -116,26 +126,42 @@ def binaries() -> Path:
     raise NotStarted(f"no PostgreSQL server found: install the package `postgresql`, or set {ADDRESS}")
 
 
-def _unprivileged() -> str | None:
-    """The user to run as when we are root, whom PostgreSQL refuses."""
+def unprivileged() -> str | None:
+    """The user to run as when we are root, whom PostgreSQL and PgBouncer refuse."""
     if os.geteuid() != 0:
         return None
     return next((entry.pw_name for entry in pwd.getpwall() if entry.pw_name == "postgres"), "nobody")
 
 
 class _Local:
-    def __init__(self, directory: Path, port: int, password: str, settings: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        port: int,
+        password: str,
+        settings: Mapping[str, str],
+        files: Mapping[str, Path] = MappingProxyType({}),
+    ) -> None:
         self._folder = binaries()
         self._port = port
-        self._settings = settings
-        self._user = _unprivileged()
+        self._user = unprivileged()
         self._log = directory / "postgres.log"
         directory.mkdir(parents=True, exist_ok=True)
         # Not below `directory`: pytest's folders are closed to the other user that the server runs as.
         self._home = Path(tempfile.mkdtemp(prefix="ingest-postgres-"))
         self._data = self._home / "data"
         self._initialise(password)
+        self._settings = {**settings, **{name: str(self._own(file)) for name, file in files.items()}}
         self._child: Child | None = None
+
+    def _own(self, file: Path) -> Path:
+        """A copy that the server may read and nobody else."""
+        copy = self._home / file.name
+        shutil.copy(file, copy)
+        copy.chmod(0o600)
+        if self._user is not None:
+            shutil.chown(copy, self._user)
+        return copy
 
     def _initialise(self, password: str) -> None:
         secret = self._home / "password"
