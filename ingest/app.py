@@ -20,6 +20,7 @@ from consumers.store.postgres import PostgresStore
 from consumers.store.sqlite import SqliteStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
+from ingest.config.credentials import credentials
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 from ingest.eventlog import Admin, EventLog, Publisher, Reader
@@ -48,6 +49,7 @@ class App:
         self._stack = AsyncExitStack()
         self._databases: dict[Path, Database] = {}
         self._postgres: dict[str, Postgres] = {}
+        self._log: KafkaLog | None = None
         self._publisher: Publisher | None = None
         self._admin: Admin | None = None
         self._warned: set[str] = set()
@@ -68,9 +70,18 @@ class App:
     async def log(self) -> EventLog:
         address = addresses.log(self.config, self.redactor, self.loaded.where)
         if isinstance(address, KafkaAddress):
-            return KafkaLog(address.bootstrap)
+            return self._kafka(address)
         database = await self._sqlite(address)
         return SqliteLog(database, SqliteLeases(database), self.holder)
+
+    def _kafka(self, address: KafkaAddress) -> KafkaLog:
+        if self._log is None:
+            security = None if self.config.log is None else self.config.log.security
+            if security is not None and security.exposed is not None:
+                log.warning(security.exposed)
+            where = self.loaded.within("log.security")
+            self._log = KafkaLog(address.bootstrap, credentials(security, self.redactor, where))
+        return self._log
 
     async def publisher(self) -> Publisher:
         if self._publisher is None:

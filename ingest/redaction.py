@@ -21,6 +21,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._forms: set[str] = set()
+        self._renewed: dict[str, tuple[str, set[str]]] = {}  # slot → (secret, its forms)
         self._pattern: re.Pattern[str] | None = None
 
     def add(self, secret: str) -> None:
@@ -30,8 +31,19 @@ class Redactor:
             if len(text) >= MIN_LENGTH:
                 self._forms.update(_forms(text))
         if len(self._forms) > known:
-            longest_first = sorted(self._forms, key=lambda form: (-len(form), form))
-            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+            self._compile()
+
+    def renew(self, slot: str, secret: str) -> None:
+        """As `add`, for one that takes the place of the last one of its slot, so that rotation costs no memory."""
+        if len(secret) < MIN_LENGTH or self._renewed.get(slot, ("",))[0] == secret:
+            return
+        self._renewed[slot] = (secret, set(_forms(secret)))
+        self._compile()
+
+    def _compile(self) -> None:
+        every = self._forms.union(*(forms for _, forms in self._renewed.values()))
+        longest_first = sorted(every, key=lambda form: (-len(form), form))
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
 
     def scrub(self, text: str) -> str:
         return text if self._pattern is None else self._pattern.sub(MASK, text)

@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from ingest.cli.context import ConfigOption, loaded
-from ingest.config.addresses import addresses, alone_beside_kafka
+from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
+from ingest.config.credentials import credentials
 from ingest.config.loader import FILE, Loaded
 from ingest.config.references import resolve
 from ingest.config.schema import json_schema
@@ -56,9 +57,22 @@ def _notes(configuration: Loaded) -> Iterator[str]:
     except ConfigError as exc:
         yield str(exc)
     else:
+        yield from _security(configuration, unknown, found.log)
         for what, database in (("store", found.store), ("state", found.state)):
             if odd := alone_beside_kafka(found.log, what, database):
                 yield odd
+
+
+def _security(configuration: Loaded, unknown: Redactor, log: SqliteAddress | KafkaAddress) -> Iterator[str]:
+    security = None if configuration.config.log is None else configuration.config.log.security
+    if security is None or not isinstance(log, KafkaAddress):
+        return
+    if security.exposed is not None:
+        yield f"{configuration.where('log.security')}: {security.exposed}"
+    try:
+        credentials(security, unknown, configuration.within("log.security"))
+    except ConfigError as exc:
+        yield from (f"{line}, and is needed to reach Kafka" for line in str(exc).splitlines())
 
 
 def schema() -> None:

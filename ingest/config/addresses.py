@@ -52,7 +52,8 @@ def addresses(config: Config, secrets: Redactor, where: Where = nowhere) -> Addr
 
 
 def log(config: Config, secrets: Redactor, where: Where = nowhere) -> SqliteAddress | KafkaAddress:
-    return _read(config.log, where("log"), LOG_URL, log_address, secrets) or log_address(EMBEDDED)
+    url = None if config.log is None else config.log.url
+    return _read(url, where("log.url"), LOG_URL, log_address, secrets) or log_address(EMBEDDED)
 
 
 def store(config: Config, secrets: Redactor, where: Where = nowhere) -> Database:

@@ -72,8 +72,9 @@ def _of_a_part(kind: str, found: Found, context: Mapping[str, Any]) -> Finding:
 
 
 def _one_of(word: str, words: list[str]) -> str:
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.6)
-    meant = f", did you mean `{close[0]}`?" if close else ""
+    as_written = {known.lower(): known for known in words}
+    close = difflib.get_close_matches(word.lower(), as_written, n=1, cutoff=0.6)
+    meant = f", did you mean `{as_written[close[0]]}`?" if close else ""
     if len(words) == 1:
         return f"must be `{words[0]}`"
     return f"`{word[:60]}` is not one of {', '.join(words)}{meant}"

@@ -22,6 +22,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
+from ingest.config.security import Log, Security
 from ingest.config.values import (
     BaseUrl,
     Count,
@@ -33,7 +34,6 @@ from ingest.config.values import (
     IdPaths,
     Interval,
     Listen,
-    LogUrl,
     Name,
     Params,
     RecordPath,
@@ -61,6 +61,7 @@ __all__ = [
     "Incremental",
     "Limits",
     "LinkHeader",
+    "Log",
     "Name",
     "NextUrl",
     "Offset",
@@ -72,6 +73,7 @@ __all__ = [
     "RecordPath",
     "Retry",
     "Scalar",
+    "Security",
     "Since",
     "SinglePage",
     "Size",
@@ -297,8 +299,8 @@ class Config(Part):
 
     version: Literal[1]
     """Of this format."""
-    log: LogUrl | None = None
-    """The event log: kafka://HOST:9092 or sqlite:///PATH; absent: INGEST_LOG_URL, else the embedded file."""
+    log: Log | None = None
+    """The event log, or its URL alone; absent: INGEST_LOG_URL, else the embedded file."""
     store: DatabaseUrl | None = None
     """The event store: postgresql://… or sqlite:///PATH; absent: INGEST_STORE_URL, else the embedded file."""
     state: DatabaseUrl | None = None

@@ -10,7 +10,6 @@ _STREAM = "sources.*.streams.*"
 
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
-    "log": "security url",
     "sources.*": "allow_hosts auth_hosts errors tls",
     "sources.*.auth": "hmac jwt oauth2 probe session",
     "sources.*.limits": "burst concurrency rate",

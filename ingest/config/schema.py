@@ -30,6 +30,10 @@ def json_schema() -> Schema:
     for part in parts_of(keys(Stream)["paginate"]):
         if issubclass(part, Paginate):
             parts[part.__name__]["properties"]["end"]["enum"] = list(part.ENDS)
+    schema["properties"]["log"] = {
+        "description": schema["properties"]["log"]["description"],
+        "anyOf": [parts["Log"]["properties"]["url"]["anyOf"][0], *schema["properties"]["log"]["anyOf"]],
+    }
     parts["Auth"] |= {"minProperties": 1, "maxProperties": 1}
     _shorten(parts["Stream"]["properties"])
     del parts["Stream"]["required"]  # `defaults` may hold them

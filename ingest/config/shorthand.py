@@ -14,7 +14,12 @@ INHERITED = ("timeout", "retry")  # parts of a source that a stream overrides ke
 
 def expand(root: Node) -> Node:
     """The file without shorthands and without `defaults`."""
+    root = _at(root, "log", _log)
     return _at(root, "sources", lambda sources: _each(sources, _source))
+
+
+def _log(log: Node) -> Node:
+    return log.having({"url": log}) if isinstance(log.value, str) else log
 
 
 def _source(source: Node) -> Node:

@@ -54,7 +54,7 @@ def log_address(text: str) -> SqliteAddress | KafkaAddress:
         raise ValueError(f"{_scheme(text)} no event log; write kafka://HOST:9092,HOST:9092 or sqlite:///PATH")
     bootstrap = text.removeprefix("kafka://").rstrip("/")
     if "@" in bootstrap:
-        raise ValueError("a user and password for Kafka are not supported by this version")
+        raise ValueError("a user and password for Kafka stand in `log.security`, not in the URL")
     for server in bootstrap.split(","):
         if not _BOOTSTRAP.fullmatch(server):
             raise ValueError(f"`{server}` is no Kafka server; write kafka://HOST:9092,HOST:9092")

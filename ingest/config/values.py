@@ -155,6 +155,20 @@ def base_url(text: str) -> str:
     return text
 
 
+def token_url(text: str) -> str:
+    """Absolute, http or https; a query may be part of it. Raises ValueError, which shows nothing of the URL."""
+    try:
+        parts = urlsplit(text)
+        absolute = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        absolute = False
+    if not absolute or re.search(r"\s", text) or _CONTROL.search(text):
+        raise ValueError("must be an absolute http or https URL: https://login.example.com/oauth2/token")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("holds a user name or password; they belong in `username` and `password`")
+    return text
+
+
 def _request_path(text: str) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise ValueError("is a whole URL; write what follows base_url: /charges")
@@ -274,6 +288,7 @@ Zone = Annotated[tzinfo, PlainValidator(_zone), _text(examples=["UTC", "Europe/B
 TimeFormat = Annotated[str, AfterValidator(time_format)]
 
 BaseUrl = Annotated[str, unless_reference(base_url)]
+TokenUrl = Annotated[str, unless_reference(token_url)]
 RequestPath = Annotated[str, AfterValidator(_request_path)]
 HeaderName = Annotated[str, AfterValidator(token)]
 SCALAR_SCHEMA = WithJsonSchema({"type": ["string", "number", "boolean"]})  # the loader takes them as they are spelt

@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from ingest.config.credentials import Credentials
 from ingest.event import Record
 from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
 from ingest.eventlog.kafka_admin import open_admin
-from ingest.eventlog.kafka_client import Cluster, open_consumer, translated
+from ingest.eventlog.kafka_client import OPEN, Cluster, open_consumer, translated
 from ingest.eventlog.kafka_publisher import DELIVERY_DEADLINE, open_publisher
 from ingest.eventlog.kafka_subscription import open_subscription
 from ingest.eventlog.place import missing
@@ -24,10 +25,13 @@ READ_STALL = 60.0  # seconds without a record before the brokers count as gone
 
 class KafkaLog:
     """`bootstrap`: `host:port`, several of them joined by commas. Nothing is connected before a port is opened.
+    `credentials`: how the brokers let us in; absent, without TLS and password.
     `delivery_deadline`: seconds in which all of a page must be acknowledged."""
 
-    def __init__(self, bootstrap: str, *, delivery_deadline: float = DELIVERY_DEADLINE) -> None:
-        self._cluster = Cluster(bootstrap)
+    def __init__(
+        self, bootstrap: str, credentials: Credentials = OPEN, *, delivery_deadline: float = DELIVERY_DEADLINE
+    ) -> None:
+        self._cluster = Cluster(bootstrap, credentials)
         self._delivery_deadline = delivery_deadline
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:

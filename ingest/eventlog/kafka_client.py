@@ -1,16 +1,23 @@
 """What every client of a Kafka cluster shares: settings, a bounded start and stop, and what aiokafka's errors mean."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, errors
+from aiokafka.client import AIOKafkaClient
 
+from ingest.config.credentials import Credentials
 from ingest.errors import ConfigError, IngestError, LogUnavailable
+from ingest.eventlog.kafka_diagnosis import diagnosed
+from ingest.eventlog.kafka_tokens import NoToken, Tokens
 
 START_TIMEOUT = 30.0  # seconds to reach a broker
+BROKER_TIMEOUT = 5.0  # seconds to reach one of the brokers that a bootstrap server names
 STOP_TIMEOUT = 10.0  # seconds to leave politely, then connections are cut
 REQUEST_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_MS = 30_000  # new partitions are seen within this time
@@ -30,11 +37,15 @@ FOR_A_PERSON = (
 )
 
 
+OPEN = Credentials("PLAINTEXT")
+
+
 @dataclass(frozen=True)
 class Cluster:
     """Which brokers, and how they let us in."""
 
     bootstrap: str  # host:port, several of them joined by commas
+    credentials: Credentials = OPEN
 
     def __str__(self) -> str:
         return self.bootstrap
@@ -42,12 +53,27 @@ class Cluster:
     def settings(self) -> dict[str, object]:
         """Arguments that every aiokafka client takes."""
         return {
+            **self.connection(),
             "bootstrap_servers": self.bootstrap,
-            "client_id": "ingest",
-            "request_timeout_ms": REQUEST_TIMEOUT_MS,
             "metadata_max_age_ms": METADATA_MAX_AGE_MS,
             "retry_backoff_ms": RETRY_BACKOFF_MS,
         }
+
+    def connection(self) -> dict[str, object]:
+        """Those of them that a single connection takes. The password is the one of this moment."""
+        has = self.credentials
+        found: dict[str, object] = {"client_id": "ingest", "request_timeout_ms": REQUEST_TIMEOUT_MS}
+        found |= {"security_protocol": has.protocol, "ssl_context": has.tls}
+        if has.mechanism == "OAUTHBEARER":
+            found |= {"sasl_mechanism": has.mechanism, "sasl_oauth_token_provider": self._tokens}
+        elif has.mechanism is not None:
+            found |= {"sasl_mechanism": has.mechanism, "sasl_plain_username": has.username}
+            found["sasl_plain_password"] = has.secret()
+        return found
+
+    @cached_property
+    def _tokens(self) -> Tokens:
+        return Tokens(self.credentials)
 
 
 class Client(Protocol):
@@ -58,6 +84,8 @@ class Client(Protocol):
 
 def meaning(exc: BaseException, doing: str) -> IngestError:
     """What an error of aiokafka, of the network or of a deadline means. `raise … from exc` is the caller's."""
+    if isinstance(exc, NoToken):
+        return exc.meaning
     kind = ConfigError if isinstance(exc, FOR_A_PERSON) else LogUnavailable
     return kind(f"Kafka: {doing}: {type(exc).__name__} {exc}".rstrip())
 
@@ -72,8 +100,26 @@ def translated(doing: str) -> Iterator[None]:
 
 
 async def started(client: Client, cluster: Cluster) -> None:
-    with translated(f"connect to {cluster}"):
+    """Returns when a broker answers, not only a bootstrap server. Raises ConfigError where a person must act."""
+    try:
         await asyncio.wait_for(client.start(), START_TIMEOUT)
+        await _reach(getattr(client, "client", None) or client._client)  # type: ignore[attr-defined]
+    except (errors.KafkaError, OSError) as exc:  # TimeoutError is an OSError
+        doing = f"connect to {cluster}"
+        raise await diagnosed(cluster.bootstrap, cluster.connection(), cluster.credentials, doing, exc) from exc
+
+
+async def _reach(client: AIOKafkaClient) -> None:
+    """A connection that the client will use. Bootstrap servers send us on to brokers, perhaps to ones that we cannot
+    reach or do not trust, and aiokafka would go on trying. A broker that refused a token may answer with none."""
+    brokers = [broker.nodeId for broker in client.cluster.brokers()]
+    random.shuffle(brokers)
+    for broker in brokers:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BROKER_TIMEOUT):
+                if await client.ready(broker):
+                    return
+    raise errors.NodeNotReadyError(f"none of {len(brokers)} brokers")
 
 
 async def stopped(consumer: AIOKafkaConsumer) -> None:

@@ -8,7 +8,7 @@ import hashlib
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -39,16 +39,17 @@ class Broker(Protocol):
 
 
 class LocalBroker:
-    def __init__(self, file: Path, port: int, properties: Mapping[str, str]) -> None:
+    def __init__(self, file: Path, port: int, properties: Mapping[str, str], java: Sequence[str] = ()) -> None:
         self._file = file
         self._port = port
         self._data = Path(properties["log.dirs"])
         self._child: Child | None = None
-        self._java = ["java", *JVM, "-cp", f"{jars()}/*"]
+        self._java = ["java", *JVM, *java, "-cp", f"{jars()}/*"]
         file.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
 
-    def format(self, cluster: str) -> None:
+    def format(self, cluster: str, scram: Sequence[str] = ()) -> None:
         command = [*self._java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._file)]
+        command += [part for user in scram for part in ("--add-scram", user)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise NotStarted(f"Kafka's storage tool failed:\n{done.stdout}{done.stderr}")

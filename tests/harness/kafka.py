@@ -11,6 +11,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -23,10 +24,11 @@ PROBE_TIMEOUT_MS = 5_000
 
 
 class Kafka:
-    """Made by `start`. Brokers are numbered from 1, as their node ids."""
+    """Made by `start`. Brokers are numbered from 1, as their node ids. `listeners`: name → port, on localhost."""
 
-    def __init__(self, bootstrap: str, brokers: Sequence[Broker]) -> None:
+    def __init__(self, bootstrap: str, brokers: Sequence[Broker], listeners: Mapping[str, int] | None = None) -> None:
         self.bootstrap = bootstrap
+        self.listeners = listeners or {}
         self._brokers = brokers
 
     @property
@@ -79,6 +81,28 @@ class Kafka:
         return self._brokers[n - 1]
 
 
+class Listeners(NamedTuple):
+    """Ways into a broker besides the plain one, all on localhost."""
+
+    protocols: Mapping[str, str]  # NAME → SSL | SASL_SSL | SASL_PLAINTEXT
+    properties: Mapping[str, str]  # of server.properties: certificates, mechanisms
+    advertised: Mapping[str, str] = {}  # NAME → a host other than localhost
+    scram: Sequence[str] = ()  # users, as `kafka-storage format --add-scram` takes them
+    java: Sequence[str] = ()  # options of the JVM
+
+
+NO_LISTENERS = Listeners({}, {})
+
+
+def start_guarded(directory: Path, listeners: Listeners) -> Kafka:
+    """One local broker with these listeners; the plain one is for the harness."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port, *others = free_ports(1 + len(listeners.protocols))
+    ports = dict(zip(listeners.protocols, others, strict=True))
+    [node] = _local_nodes(directory, [port], {**_defaults(1), **listeners.properties}, listeners, ports)
+    return _started(Kafka(f"127.0.0.1:{port}", [node], ports), [node])
+
+
 def start(directory: Path, *, brokers: int = 1, properties: Mapping[str, str] | None = None) -> Kafka:
     """A cluster that answers; `properties` are settings of server.properties. Logs and data go to `directory`.
 
@@ -94,7 +118,10 @@ def start(directory: Path, *, brokers: int = 1, properties: Mapping[str, str] | 
         nodes = [ContainerBroker(ports[0], settings)]
     else:
         nodes = list(_local_nodes(directory, ports, settings))
-    kafka = Kafka(",".join(f"127.0.0.1:{port}" for port in ports), nodes)
+    return _started(Kafka(",".join(f"127.0.0.1:{port}" for port in ports), nodes), nodes)
+
+
+def _started(kafka: Kafka, nodes: Sequence[Broker]) -> Kafka:
     try:
         for node in nodes:
             node.start()
@@ -121,7 +148,14 @@ def _defaults(brokers: int) -> dict[str, str]:
     }
 
 
-def _local_nodes(directory: Path, ports: Sequence[int], settings: Mapping[str, str]) -> list[LocalBroker]:
+def _local_nodes(
+    directory: Path,
+    ports: Sequence[int],
+    settings: Mapping[str, str],
+    listeners: Listeners = NO_LISTENERS,
+    extra: Mapping[str, int] | None = None,
+) -> list[LocalBroker]:
+    """`extra`: the ports of `listeners`, which one node alone can have."""
     controllers = free_ports(len(ports))
     voters = ",".join(f"{n}@127.0.0.1:{port}" for n, port in enumerate(controllers, 1))
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
@@ -135,9 +169,19 @@ def _local_nodes(directory: Path, ports: Sequence[int], settings: Mapping[str, s
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "log.dirs": str(directory / f"broker-{n}"),
         }
-        nodes.append(LocalBroker(directory / f"broker-{n}.properties", port, {**settings, **own}))
+        if extra:
+            plain = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+            protocols = {**plain, **listeners.protocols}
+            own["listener.security.protocol.map"] = ",".join(f"{name}:{kind}" for name, kind in protocols.items())
+            own["listeners"] += "".join(f",{name}://localhost:{port}" for name, port in extra.items())
+            hosts = {name: listeners.advertised.get(name, "localhost") for name in extra}
+            own["advertised.listeners"] = f"PLAINTEXT://127.0.0.1:{port}" + "".join(
+                f",{name}://{hosts[name]}:{port}" for name, port in extra.items()
+            )
+        file = directory / f"broker-{n}.properties"
+        nodes.append(LocalBroker(file, port, {**settings, **own}, listeners.java))
     with ThreadPoolExecutor(len(nodes)) as pool:
-        list(pool.map(lambda node: node.format(cluster), nodes))
+        list(pool.map(lambda node: node.format(cluster, listeners.scram), nodes))
     return nodes
 
 

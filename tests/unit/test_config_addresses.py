@@ -77,7 +77,7 @@ def test_passwords_become_secrets_in_every_spelling_and_are_never_shown() -> Non
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("log: kafka://user:pw@h:9092", "a user and password for Kafka are not supported by this version"),
+        ("log: kafka://user:pw@h:9092", "a user and password for Kafka stand in `log.security`, not in the URL"),
         ("log: kafka://h:9092/topic", "`h:9092/topic` is no Kafka server"),
         ("log: 'kafka://'", "`` is no Kafka server"),
         ("log: postgresql://h/db", "`postgresql://` is no event log"),

@@ -239,7 +239,8 @@ def test_a_base_url_is_absolute_and_nothing_but_a_base(url: str, wrong: str) -> 
             "version: 1\nlog: amqp://x",
             "ingest.yaml:2:6: `amqp://` is no event log; write kafka://HOST:9092,HOST:9092 or sqlite:///PATH",
         ),
-        ("version: 1\nlog: {url: kafka://x, security: {}}", "ingest.yaml:2:7: `url` is not supported by this version"),
+        ("version: 1\nlog: {url: amqp://x}", "ingest.yaml:2:12: `amqp://` is no event log"),
+        ("version: 1\nlog: [kafka://x]", "ingest.yaml:2:6: `log` must be a mapping (key: value), not a list"),
         (
             "version: 1\nstore: mysql://u:pw@x",
             "ingest.yaml:2:8: `mysql://` is no database that is known here; write postgresql://… or sqlite:///PATH",

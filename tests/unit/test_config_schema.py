@@ -21,6 +21,8 @@ REFERENCE = (ROOT / "docs/configuration.md").read_text()
 SCHEMA = json_schema()
 SECTIONS: dict[str, type[Part]] = {
     "The file": model.Config,
+    "The log": model.Log,
+    "Security": model.Security,
     "A source": model.Source,
     "Auth": model.Auth,
     "Basic": model.Basic,
@@ -168,6 +170,9 @@ def test_a_bad_stream_fails_both(keys_of_the_stream: str) -> None:
         "version: 1\nconsumers: {a: {kind: archive, topics: [x]}}",
         "version: 1\ntopics: {max_message: 5}",
         "version: 1\ntopics: {create: 1}",
+        "version: 1\nlog: {security: {protocol: TLS}}",
+        "version: 1\nlog: {security: {mechanism: PLAIN, username: a, password: b}}",
+        "version: 1\nlog: 5",
     ],
 )
 def test_a_bad_file_fails_the_schema(text: str) -> None:

@@ -14,6 +14,7 @@ from ingest.config.loader import load, parse
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
 
 
@@ -48,6 +49,11 @@ def test_the_file_that_init_writes_is_accepted() -> None:
 @pytest.mark.parametrize("text", yaml_blocks(README))
 def test_the_readme_shows_a_configuration_that_is_accepted(text: str) -> None:
     assert parse(text).config.sources
+
+
+@pytest.mark.parametrize("text", [text for text in yaml_blocks(SECURITY) if text.startswith("version")])
+def test_the_page_about_security_shows_configurations_that_are_accepted(text: str) -> None:
+    assert parse(text).config.log or parse(text).config.store
 
 
 def test_every_metric_is_documented_and_every_documented_metric_exists() -> None:
