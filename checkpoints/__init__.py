@@ -129,8 +129,13 @@ def superseded(lease: Lease, what: str, newest: tuple[str, int] | None) -> Super
     if newest is None:
         return Superseded(f"{lease.name}: {what}: the database does not know our lease (fence {lease.fence})")
     holder, fence = newest
-    if fence == lease.fence:
+    if (holder, fence) == (lease.holder, lease.fence):
         return Superseded(f"{lease.name}: {what}: our lease (fence {fence}) has ended, nobody has taken it yet")
+    if fence <= lease.fence:  # asynchronous replication: a failover lost the transaction that gave us the lease
+        return Superseded(
+            f"{lease.name}: {what}: the database forgot that it gave us the fence {lease.fence},"
+            f" and gave {fence} to {holder}"
+        )
     return Superseded(f"{lease.name}: {what}: our fence {lease.fence} is superseded by fence {fence} of {holder}")
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 
 from checkpoints import Lease, Leases
-from ingest.errors import StoreUnavailable, Superseded
+from ingest.errors import ConfigError, StoreUnavailable, Superseded
 
 LEASE_TTL = 30.0  # seconds
 RENEW_EVERY = LEASE_TTL / 3  # seconds; ± JITTER
@@ -39,6 +39,7 @@ class Kept:
         self._leases, self._ttl = leases, ttl
         self._deadline = asked_at + ttl - _margin(ttl)  # time.monotonic()
         self._loss: Superseded | None = None
+        self._failure = ""  # why the last renewal failed
         self._stopped = False  # the body was cancelled by us
 
     @property
@@ -75,7 +76,8 @@ class Kept:
         self._body.cancel()
 
     def _overdue(self) -> Superseded:
-        return Superseded(f"{self.lease.name}: could not be renewed in time (fence {self.lease.fence})")
+        why = f": {self._failure}" if self._failure else ""
+        return Superseded(f"{self.lease.name}: could not be renewed in time (fence {self.lease.fence}){why}")
 
     async def _renew_until_lost(self) -> None:
         pause = _jittered(self._ttl / 3)
@@ -90,9 +92,12 @@ class Kept:
             except Superseded as exc:
                 self._loss = exc
                 return
-            except (StoreUnavailable, TimeoutError):
+            except (StoreUnavailable, ConfigError, TimeoutError) as exc:
+                # A person may have to act, and whoever writes says so; the lease lasts as long as it does.
+                self._failure = str(exc) or "no answer"
                 pause = _jittered(min(RETRY_EVERY, self._ttl / 10))
             else:
+                self._failure = ""
                 self._deadline = sent + self._ttl - _margin(self._ttl)
                 pause = _jittered(self._ttl / 3)
 

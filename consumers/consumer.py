@@ -28,6 +28,7 @@ log = structlog.get_logger()
 RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 10.0  # seconds
 LAG_EVERY = 1.0  # seconds between updates of the lag metric
+LOOK_EVERY = 10.0  # seconds between looks at where the store stands, while all that was written is confirmed
 
 
 @dataclass
@@ -68,6 +69,7 @@ class Consumer:
         self._labels = (tally.topic, tally.group)
         self._lag_shown = 0.0
         self._done: dict[int, int] = {}  # partition → next offset, as far as we wrote it
+        self._look_at = 0.0  # time.monotonic(), when to ask whether the store still says so
 
     async def run(self, stop: asyncio.Event, finish: "Finish | None" = None) -> None:
         """Until `stop` is set, or there is nothing left to do before `finish` (None: for ever).
@@ -84,7 +86,7 @@ class Consumer:
                 reading = asyncio.create_task(self._subscription.next_batch())
                 if batch.lost:
                     continue
-                if batch.spans and not await self._handle(batch, stop):
+                if (batch.spans and not await self._handle(batch, stop)) or await self._fell_back():
                     await asyncio.wait([reading])  # what was read ahead is to be read again
                     await self._rewind(stop)
                     reading = asyncio.create_task(self._subscription.next_batch())
@@ -137,6 +139,7 @@ class Consumer:
         """An outage: nothing is lost, nothing moves, and the group still knows us."""
         metrics.paused.labels(*self._labels).set(1)
         self._tally.blocked_by(str(exc))
+        self._look_at = 0.0  # another server may answer next
         log.warning("paused: cannot write yet", group=self._tally.group, attempt=attempt, error=str(exc))
         await self._subscription.idle(backoff(attempt, RETRY_BASE, RETRY_CAP))
 
@@ -150,10 +153,32 @@ class Consumer:
                 await self._wait(attempt, exc)
         return None
 
+    async def _fell_back(self) -> bool:
+        """Whether the store stands before what it had confirmed to us: it lost its last transactions, in a failover or
+        to a backup. Rows are missing then, and no write would say so where nothing more comes."""
+        if not self._done or time.monotonic() < self._look_at:
+            return False
+        self._look_at = time.monotonic() + LOOK_EVERY
+        try:
+            stored = await self._store.offsets(self._name, self._tally.topic)
+        except StoreUnavailable as exc:
+            self._tally.blocked_by(str(exc))
+            log.warning("the store does not answer", group=self._tally.group, error=str(exc))
+            return False
+        self._tally.blocked_by(None)
+        lost = {partition: end for partition, end in self._done.items() if stored.get(partition, 0) < end}
+        if lost:
+            log.warning("the store fell back: reading again", group=self._tally.group, had=lost, has=dict(stored))
+            self._done.clear()
+        return bool(lost)
+
     async def _finished(self, finish: "Finish", *, ask: bool) -> bool:
-        """`ask`: other members of the group may have done the rest, the store knows."""
+        """The store knows: other members of the group may have done the rest, and what we did may be lost. `ask`: also
+        where that is not done by us."""
         own = all(self._done.get(partition, 0) >= end for partition, end in finish.ends.items())
-        return own or (ask and await finish.reached())
+        if own:
+            self._look_at = 0.0  # should it say no
+        return (own or ask) and await finish.reached()
 
     def _count(self, batch: Batch, written: Written, buried: int, seconds: float) -> None:
         tally, labels, now = self._tally, self._labels, time.time()

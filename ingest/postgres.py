@@ -2,17 +2,23 @@
 
 No prepared statement and no session state outlives a transaction, so PgBouncer may stand in between (transaction mode).
 All tables are in the schema `ingest` and named with it.
+
+A connection that failed is never asked again, not even to roll back: the server does that when its client is gone. The
+ones that stood beside it are given up too, so that after a restart or a failover of the server each call fails at most
+once for it. Every statement has a deadline on both sides: ours, should the server be silent; the server's own, should
+we be, so that a frozen process does not keep its rows locked.
 """
 
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 
+from ingest.config.urls import PostgresAddress
 from ingest.errors import BadRecord, ConfigError, IngestError, StoreUnavailable
 from ingest.tls import HOST_MISMATCH, UnfitFile, tls_context
 
@@ -21,16 +27,30 @@ if TYPE_CHECKING:
 
     Connection = PoolConnectionProxy[asyncpg.Record]
 
-CONNECT_TIMEOUT = 10.0  # seconds
-STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock
+CONNECT_TIMEOUT = 10.0  # seconds, shared by the hosts of the URL
+STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock and by the server's
+ROLLBACK_TIMEOUT = 5.0  # seconds
 POOL_SIZE = 8
 
 # PostgreSQL documentation, appendix A, "Error Codes"; the longest prefix that matches decides.
-# connection, resources, shutdown, timeout, conflict, lock, internal, I/O
-OUTAGE = ("08", "53", "57P", "57014", "40", "55P03", "XX", "58")
+# What a server says while it restarts, fails over, is full or overloaded, or while others hold what we want:
+# 08 connection, 25006 read only (a standby, or a primary that steps down), 25P03 and 25P04 a session that was cut off
+# for being idle or slow, 40 conflict, 53 resources, 55 not in the state for it, 57 shutdown, start, timeout,
+# 58 system, XX internal.
+OUTAGE = ("08", "25006", "25P03", "25P04", "40", "53", "55", "57", "58", "XX")
 # data exception, limit exceeded, not null, check, type
 BAD_ROW = ("22", "54", "23502", "23514", "42804")
-# everything else (42 no such table, 28 authorisation, 25006 read only, 3D no such database …) is for a person
+# everything else (42 no such table, 28 authorisation, 3D no such database …) is for a person
+CUT_OFF = ("08", "25006", "25P03", "25P04", "57P")
+"""After these the connection is of no use, even where it is open still: another one may reach another server."""
+_FAILURES = (asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)
+HINTS = {
+    "25006": "the server is a standby or is being failed over; name all servers in the URL, with"
+    " `?target_session_attrs=read-write`, where the address does not follow the primary",
+    "42P01": "run `ingest migrate`",
+    "3F000": "run `ingest migrate`",
+    "42703": "run `ingest migrate`",
+}
 
 
 def translated(exc: BaseException) -> IngestError | None:
@@ -40,66 +60,152 @@ def translated(exc: BaseException) -> IngestError | None:
         text = f"{type(exc).__name__} ({state}): {exc}"
         if state.startswith(BAD_ROW):
             return BadRecord(text, stage="write", code=state)
-        if state.startswith(OUTAGE):
-            return StoreUnavailable(f"Postgres: {text}")
-        hint = ": run `ingest migrate`" if state in ("42P01", "3F000", "42703") else ""
-        return ConfigError(f"Postgres: {text}{hint}")
+        kind = StoreUnavailable if state.startswith(OUTAGE) else ConfigError
+        return kind(f"Postgres: {text}{': ' if state in HINTS else ''}{HINTS.get(state, '')}")
     if isinstance(exc, asyncpg.InterfaceError) and isinstance(exc, ValueError):  # an argument that has no wire form
         return BadRecord(f"{type(exc).__name__}: {exc}", stage="write", code="argument")
     if isinstance(exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)):
-        return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc}")
+        return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc or 'no answer in time'}")
     return None
+
+
+def _is_cut_off(exc: BaseException) -> bool:
+    """Whether the connection must not be used again: nobody knows what it is in the middle of."""
+    if isinstance(exc, asyncpg.PostgresError):
+        return (exc.sqlstate or "").startswith(CUT_OFF)
+    if isinstance(exc, asyncpg.InterfaceError) and isinstance(exc, ValueError):
+        return False
+    return isinstance(exc, (*_FAILURES, asyncio.CancelledError))
 
 
 class Postgres:
     """Made by `open_postgres`."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]") -> None:
+    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", statement_timeout: float = STATEMENT_TIMEOUT) -> None:
         self._pool = pool
+        limit = f"{statement_timeout:.0f}s"
+        # Limits that an administrator has set stay. One message, so one round trip.
+        self._begin = "BEGIN ISOLATION LEVEL READ COMMITTED" + "".join(
+            f"; SELECT set_config('{name}', '{limit}', true) WHERE current_setting('{name}') = '0'"
+            for name in ("statement_timeout", "idle_in_transaction_session_timeout")
+        )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator["Connection"]:
-        """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED."""
-        try:
-            async with self._pool.acquire(timeout=CONNECT_TIMEOUT) as connection:
+        """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED.
+
+        When StoreUnavailable comes out, the transaction may have been committed or not."""
+        async with self._acquired() as connection:
+            try:
+                await connection.execute(self._begin)
                 try:
-                    async with connection.transaction():
-                        yield connection
-                except (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError):
-                    connection.terminate()  # nobody knows what it was in the middle of: the pool makes a new one
+                    yield connection
+                except BaseException as exc:
+                    if not _is_cut_off(exc):
+                        await _roll_back(connection)
                     raise
+                await connection.execute("COMMIT")
+            except BaseException as exc:
+                if _is_cut_off(exc):
+                    _drop(connection)
+                    if not isinstance(exc, asyncio.CancelledError):
+                        await self._pool.expire_connections()
+                meaning = translated(exc)
+                if meaning is None:
+                    raise
+                raise meaning from exc
+
+    @asynccontextmanager
+    async def _acquired(self) -> AsyncIterator["Connection"]:
+        """Raises StoreUnavailable or ConfigError when there is no connection to be had."""
+        try:
+            connection = await self._pool.acquire(timeout=CONNECT_TIMEOUT)
         except Exception as exc:
             meaning = translated(exc)
             if meaning is None:
                 raise
-            raise meaning from exc
+            raise _of_connecting(meaning) from exc
+        try:
+            yield connection
+        finally:
+            with suppress(*_FAILURES):  # what was committed is committed; a connection that cannot be closed is dropped
+                await self._pool.release(connection)
+
+
+async def _roll_back(connection: "Connection") -> None:
+    try:
+        await connection.execute("ROLLBACK", timeout=ROLLBACK_TIMEOUT)
+    except _FAILURES:
+        _drop(connection)
+
+
+def _drop(connection: "Connection") -> None:
+    """The server rolls back when its client is gone."""
+    with suppress(asyncpg.InterfaceError):  # it is gone already
+        connection.terminate()
+
+
+def _of_connecting(meaning: IngestError) -> IngestError:
+    """No row is to blame while there is no connection: a setting in the URL is."""
+    return ConfigError(str(meaning)) if isinstance(meaning, BadRecord) else meaning
 
 
 async def _no_reset(_: object) -> None:
     """Nothing outlives a transaction, so there is nothing to reset: a round trip less per use."""
 
 
+class _Hosts:
+    """Connects to the first host of a URL that is fit, beginning with the one that was so last.
+
+    Each host has its share of the time: one that swallows packets must not use up that of those behind it.
+    """
+
+    def __init__(self, urls: list[str]) -> None:
+        self._urls = urls
+
+    async def connect(self, *_: Any, **settings: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        failure: BaseException | None = None
+        for url in [*self._urls]:
+            try:
+                return await asyncpg.connect(url, **settings, timeout=CONNECT_TIMEOUT / len(self._urls))
+            except _FAILURES as exc:
+                if isinstance(translated(exc), ConfigError):  # as libpq: another host would not mend that
+                    raise
+                failure = exc
+                self._urls.remove(url)
+                self._urls.append(url)
+        assert failure is not None
+        raise failure
+
+
 @asynccontextmanager
-async def open_postgres(url: str, *, size: int = POOL_SIZE) -> AsyncIterator[Postgres]:
+async def open_postgres(
+    url: str, *, size: int = POOL_SIZE, statement_timeout: float = STATEMENT_TIMEOUT
+) -> AsyncIterator[Postgres]:
     """Raises StoreUnavailable or ConfigError when no connection can be made; the message names host and database."""
-    parts = urlsplit(url)
-    where = f"{parts.hostname}:{parts.port or 5432}{parts.path}"
+    address = PostgresAddress(url)
+    query = parse_qs(urlsplit(url).query)
+    pool = asyncpg.create_pool(
+        url,
+        # A pool that keeps some open makes them anew in the background, with a traceback for every failure.
+        min_size=0,
+        max_size=size,
+        command_timeout=statement_timeout,
+        statement_cache_size=0,
+        server_settings={"application_name": "ingest"},
+        reset=_no_reset,
+        connect=_Hosts(address.hosts()).connect,
+    )
     try:
-        _check_files(parse_qs(parts.query))
-        pool = await asyncpg.create_pool(
-            url,
-            min_size=1,
-            max_size=size,
-            timeout=CONNECT_TIMEOUT,
-            command_timeout=STATEMENT_TIMEOUT,
-            statement_cache_size=0,
-            server_settings={"application_name": "ingest"},
-            reset=_no_reset,
-        )
+        await pool
+        _check_files(query)
+        async with pool.acquire(timeout=CONNECT_TIMEOUT):
+            pass
     except Exception as exc:
-        raise _no_connection(exc, where, "sslcert=" in parts.query) from exc
+        pool.terminate()
+        raise _no_connection(exc, address, "sslcert" in query) from exc
     try:
-        yield Postgres(pool)
+        yield Postgres(pool, statement_timeout)
     finally:
         try:
             await asyncio.wait_for(pool.close(), CONNECT_TIMEOUT)
@@ -113,9 +219,9 @@ def _check_files(query: Mapping[str, Sequence[str]]) -> None:
     tls_context(ca, cert, key)
 
 
-def _no_connection(exc: Exception, where: str, certified: bool) -> IngestError:
+def _no_connection(exc: Exception, address: PostgresAddress, certified: bool) -> IngestError:
     """Why there is none, and what to change where it will not pass by itself. `certified`: we show a certificate."""
-    doing = f"cannot connect to Postgres at {where}"
+    doing = f"cannot connect to Postgres at {address}"
     if isinstance(exc, UnfitFile):
         name = {"ca": "sslrootcert", "cert": "sslcert", "key": "sslkey"}[exc.key]
         return ConfigError(f"{doing}: {name}: {exc}")
@@ -130,11 +236,11 @@ def _no_connection(exc: Exception, where: str, certified: bool) -> IngestError:
     if isinstance(exc, asyncpg.ClientConfigurationError):
         return ConfigError(f"{doing}: {exc}")
     meaning = translated(exc)
-    if meaning is None or isinstance(meaning, BadRecord):
+    if meaning is None:
         return ConfigError(f"{doing}: {type(exc).__name__}")
     hint = ""
     if "no encryption" in str(exc):
         hint = "; it takes connections with TLS only: write sslmode=verify-full"
     elif certified and isinstance(exc, asyncpg.ConnectionDoesNotExistError | ConnectionError | ssl.SSLError):
         hint = "; does the server trust `sslcert`? Its log says why it hung up"
-    return type(meaning)(f"{doing}: {exc}{hint}")
+    return type(_of_connecting(meaning))(f"{doing}: {exc}{hint}")

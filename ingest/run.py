@@ -28,6 +28,7 @@ log = structlog.get_logger()
 
 CLAIM_EVERY = 0.5  # seconds between tries while someone else holds the lease
 FAILED_BASE, FAILED_CAP = 1.0, 300.0  # seconds until a stream that failed is tried again, where `every` is shorter
+DATABASE_CAP = 30.0  # seconds at most between tries to claim a stream while the database does not answer
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,12 @@ class Runner:
                         await self._release(await self._again_and_again(stream, claim, stop))
             except Superseded as exc:
                 self.latest[stream.target.stream].superseded(str(exc))
-            except Transient as exc:
+            except (Transient, ConfigError) as exc:  # what a person must mend in the database does not end the others
                 failures += 1
                 standing_by.blocked_by(str(exc))
-                log.warning("cannot claim the stream yet", stream=str(stream.target.stream), error=str(exc))
-                await _stopped(stop, backoff(failures, FAILED_BASE, FAILED_CAP))
+                level = log.warning if isinstance(exc, Transient) else log.error
+                level("cannot claim the stream yet", stream=str(stream.target.stream), error=str(exc))
+                await _stopped(stop, backoff(failures, FAILED_BASE, DATABASE_CAP))
 
     async def _again_and_again(self, stream: Stream, claim: Claim, stop: asyncio.Event) -> Claim:
         failures = 0

@@ -40,7 +40,8 @@ async def migrate(url: str) -> list[str]:
     if _engine(url) == "sqlite":
         async with open_database(path_of(url)) as database:
             return await database.write(_migrate_sqlite)
-    async with open_postgres(url, size=1) as postgres, postgres.transaction() as connection:
+    opened = open_postgres(url, size=1, statement_timeout=MIGRATION_TIMEOUT)
+    async with opened as postgres, postgres.transaction() as connection:
         return await _migrate_postgres(connection)
 
 
@@ -110,7 +111,7 @@ def _engine(url: str) -> str:
 
 
 async def _migrate_postgres(connection: "Connection") -> list[str]:
-    await connection.execute(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})", timeout=MIGRATION_TIMEOUT)
+    await connection.execute(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
     todo = outstanding(migrations("postgresql"), await _applied_postgres(connection))
     if not todo:
         return []
@@ -123,7 +124,7 @@ async def _migrate_postgres(connection: "Connection") -> list[str]:
                applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"""
     )
     for migration in todo:
-        await connection.execute(migration.sql, timeout=MIGRATION_TIMEOUT)
+        await connection.execute(migration.sql)
         await connection.execute(
             "INSERT INTO ingest.migrations (number, name, checksum) VALUES ($1, $2, $3)",
             migration.number,

@@ -105,6 +105,7 @@ class PostgresStore:
         asyncpg's leaves a named statement behind on the server's side of PgBouncer."""
         listing, arguments = _listing(query)
         async with self._postgres.transaction() as connection:
+            await connection.execute("SET LOCAL idle_in_transaction_session_timeout = 0")  # people page through it
             await connection.execute(f"DECLARE listing NO SCROLL CURSOR FOR {listing}", *arguments)
             while page := await connection.fetch(f"FETCH {PAGE} FROM listing"):
                 for row in page:

@@ -6,7 +6,7 @@ No error message and no `repr` holds the password of one.
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 EMBEDDED = "sqlite:///.ingest/ingest.db"
 _BOOTSTRAP = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:\d{1,5})?")
@@ -28,6 +28,12 @@ class PostgresAddress:
         """Without user, password and parameters: fit to be shown."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def hosts(self) -> list[str]:
+        """A URL for every host that this one names: `a,b:5433` in `postgresql://a,b:5433/database`, as in libpq."""
+        parts = urlsplit(self.url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -67,11 +73,13 @@ def database_address(text: str) -> SqliteAddress | PostgresAddress:
         return _sqlite(text)
     if not text.startswith(("postgresql://", "postgres://")):
         raise ValueError(f"{_scheme(text)} no database that is known here; write postgresql://… or sqlite:///PATH")
+    address = PostgresAddress(text)
     try:
-        urlsplit(text).port  # noqa: B018  (raises for what is no port)
+        for host in address.hosts():
+            urlsplit(host).port  # noqa: B018  (raises for what is no port)
     except ValueError as exc:
         raise ValueError("this is no PostgreSQL URL; write postgresql://USER:PASSWORD@HOST:5432/DATABASE") from exc
-    return PostgresAddress(text)
+    return address
 
 
 def _sqlite(text: str) -> SqliteAddress:

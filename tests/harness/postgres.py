@@ -39,9 +39,13 @@ SIGNALS: dict[Mode, signal.Signals] = {
 class Server(Protocol):
     """How one kind of server is stopped and started again; its address stays the same."""
 
+    @property
+    def port(self) -> int: ...
     def stop(self, mode: Mode) -> None: ...
     def kill(self) -> None: ...
     def start(self) -> None: ...
+    def standby(self, directory: Path) -> "Server": ...
+    def promote(self) -> None: ...
     def discard(self) -> None: ...
 
 
@@ -82,23 +86,41 @@ class Postgres:
         self._server.stop(mode)
         self._server.start()
 
+    def standby(self, directory: Path) -> "Postgres":
+        """A copy of this server on this machine, that follows it by asynchronous streaming and answers queries."""
+        server = self._server.standby(directory)
+        server.start()
+        parts = urlsplit(self.url)
+        return Postgres(urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{server.port}")), server)
+
+    def promote(self) -> None:
+        """Of a standby: it takes writes when this returns, and has what had reached it."""
+        self._server.promote()
+
+    @property
+    def port(self) -> int:
+        return urlsplit(self.url).port or 5432
+
     def close(self) -> None:
         """Stop it and delete its data."""
         self._server.discard()
 
 
-def start(directory: Path, *, options: Mapping[str, str] | None = None) -> Postgres:
+def start(directory: Path, *, options: Mapping[str, str] | None = None, local: bool = False) -> Postgres:
     """A server that answers; `options` are settings of postgresql.conf. Its log goes to `directory`.
 
-    A server given by its address is used as it is: `options` do not reach it, and it cannot be stopped.
+    A server given by its address is used as it is: `options` do not reach it, and it cannot be stopped. `local`: a
+    process whatever else there is, for what only a process can do: be copied, be frozen, find its disk full.
     """
-    if address := os.environ.get(ADDRESS):
+    if not local and (address := os.environ.get(ADDRESS)):
         return Postgres(address, _Foreign())
     settings = {**DEFAULTS, **(options or {})}
     [port] = free_ports(1)
     password = secrets.token_hex(8)
     server: Server = (
-        _Container(port, password, settings) if docker_answers() else _Local(directory, port, password, settings)
+        _Container(port, password, settings)
+        if not local and docker_answers()
+        else _Local(directory, port, password, settings)
     )
     server.start()
     return Postgres(f"postgresql://postgres:{password}@127.0.0.1:{port}/postgres", server)
@@ -134,6 +156,8 @@ def unprivileged() -> str | None:
 
 
 class _Local:
+    """`files`: settings that name a file. `primary`: the server to copy and to follow; None: a new one."""
+
     def __init__(
         self,
         directory: Path,
@@ -141,17 +165,24 @@ class _Local:
         password: str,
         settings: Mapping[str, str],
         files: Mapping[str, Path] = MappingProxyType({}),
+        primary: "_Local | None" = None,
     ) -> None:
         self._folder = binaries()
-        self._port = port
+        self.port = port
+        self._password = password
         self._user = unprivileged()
         self._log = directory / "postgres.log"
         directory.mkdir(parents=True, exist_ok=True)
         # Not below `directory`: pytest's folders are closed to the other user that the server runs as.
         self._home = Path(tempfile.mkdtemp(prefix="ingest-postgres-"))
         self._data = self._home / "data"
-        self._initialise(password)
+        if self._user is not None:
+            shutil.chown(self._home, self._user)
         self._settings = {**settings, **{name: str(self._own(file)) for name, file in files.items()}}
+        if primary is None:
+            self._initialise()
+        else:
+            self._copy(primary)
         self._child: Child | None = None
 
     def _own(self, file: Path) -> Path:
@@ -163,30 +194,45 @@ class _Local:
             shutil.chown(copy, self._user)
         return copy
 
-    def _initialise(self, password: str) -> None:
+    def _copy(self, primary: "_Local") -> None:
+        """PostgreSQL documentation, "pg_basebackup": `-R` makes it a standby that follows."""
+        source = f"postgresql://postgres:{self._password}@127.0.0.1:{primary.port}/postgres"
+        command: list[str | Path] = [self._folder / "pg_basebackup", "-D", self._data, "-d", source]
+        self._run([*command, "-R", "-X", "stream", "-c", "fast", "--no-sync"])
+
+    def _initialise(self) -> None:
         secret = self._home / "password"
-        secret.write_text(password)
+        secret.write_text(self._password)
         if self._user is not None:
-            shutil.chown(self._home, self._user)
             shutil.chown(secret, self._user)
         command: list[str | Path] = [self._folder / "initdb", "-D", self._data, "-U", "postgres", "--pwfile", secret]
         # `password` is in the clear, over loopback only: SCRAM costs each of thousands of connections 10 ms
         command += ["--auth=password", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--no-instructions"]
+        self._run(command)
+
+    def _run(self, command: list[str | Path]) -> None:
         done = subprocess.run(command, user=self._user, cwd=self._home, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            raise NotStarted(f"initdb failed:\n{done.stdout}{done.stderr}")
+            raise NotStarted(f"{Path(command[0]).name} failed:\n{done.stdout}{done.stderr}")
+
+    def standby(self, directory: Path) -> "_Local":
+        [port] = free_ports(1)
+        return _Local(directory, port, self._password, self._settings, primary=self)
+
+    def promote(self) -> None:
+        self._run([self._folder / "pg_ctl", "promote", "-w", "-D", self._data])
 
     def start(self) -> None:
         settings = {**self._settings, "unix_socket_directories": str(self._home)}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        command = [str(self._folder / "postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", str(self._port)]
+        command = [str(self._folder / "postgres"), "-D", str(self._data), "-h", "127.0.0.1", "-p", str(self.port)]
         self._child = Child([*command, *options], log=self._log, user=self._user, cwd=self._home)
         self._child.wait_until(self._answers, timeout=START_TIMEOUT, name="PostgreSQL")
 
     def _answers(self) -> bool:
         ready = self._folder / "pg_isready"
-        return accepts(self._port) and subprocess.run(
-            [ready, "-q", "-h", "127.0.0.1", "-p", str(self._port)], check=False
+        return accepts(self.port) and subprocess.run(
+            [ready, "-q", "-h", "127.0.0.1", "-p", str(self.port)], check=False
         ).returncode == 0
 
     def stop(self, mode: Mode) -> None:
@@ -207,7 +253,7 @@ class _Container:
         from testcontainers.core.container import DockerContainer  # only where an engine answers
 
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        self._port = port
+        self.port = port
         self._container = (
             DockerContainer(IMAGE)
             .with_env("POSTGRES_PASSWORD", password)
@@ -238,11 +284,25 @@ class _Container:
     def kill(self) -> None:
         self._container.get_wrapped_container().kill()
 
+    def standby(self, directory: Path) -> Server:
+        raise RuntimeError("a standby is made of a local server: ask `start` for one")
+
+    def promote(self) -> None:
+        raise RuntimeError("a container is no standby")
+
     def discard(self) -> None:
         self._container.stop()
 
 
 class _Foreign:
+    port = 0
+
+    def standby(self, directory: Path) -> Server:
+        raise RuntimeError(f"the server of {ADDRESS} is not ours to copy; unset it to run this test")
+
+    def promote(self) -> None:
+        self._refuse()
+
     def start(self) -> None:
         self._refuse()
 
