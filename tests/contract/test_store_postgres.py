@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from consumers.store import Written
 from consumers.store.postgres import FILTERED_BATCHES, PostgresStore
-from ingest.errors import BadRecord, ConfigError, StoreUnavailable, Superseded
+from ingest.errors import BadRecord, StoreUnavailable, Superseded
 from ingest.event import Event
 from ingest.postgres import Postgres, open_postgres
 from tests.contract.test_store import CONSUMER, EVERYTHING, TOPIC, event, payloads, span
@@ -220,9 +220,3 @@ async def test_a_value_beyond_what_postgres_holds_is_a_bad_record_with_its_code(
     assert (caught.value.stage, caught.value.code) == ("write", code)
     assert await store.count(EVERYTHING) == before
     assert await store.offsets(CONSUMER, TOPIC) == {}
-
-
-async def test_a_database_that_is_read_only_is_a_matter_for_a_person(postgres_url: str) -> None:
-    async with open_postgres(f"{postgres_url}?default_transaction_read_only=on") as postgres:
-        with pytest.raises(ConfigError, match="25006"):
-            await PostgresStore(postgres).write(CONSUMER, [event()], [])

@@ -35,17 +35,24 @@ class Forwarder:
     def speak(self) -> None:
         self._passing.set()
 
+    def forget(self) -> None:
+        """What is connected now stays silent for ever, new connections pass: as behind a router that was replaced."""
+        self._passing.clear()
+        self._passing = asyncio.Event()
+        self._passing.set()
+
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
         assert connection is not None
         self._connections.add(connection)
+        passing = self._passing
         try:
-            await self._passing.wait()
+            await passing.wait()
             answers, requests = await asyncio.open_connection("127.0.0.1", self._target)
             try:
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._pump(reader, requests))
-                    group.create_task(self._pump(answers, writer))
+                    group.create_task(self._pump(reader, requests, passing))
+                    group.create_task(self._pump(answers, writer, passing))
             finally:
                 requests.transport.abort()
         except* OSError:
@@ -56,12 +63,14 @@ class Forwarder:
             self._connections.discard(connection)
             writer.transport.abort()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passing: asyncio.Event
+    ) -> None:
         while chunk := await reader.read(CHUNK):
-            await self._passing.wait()
+            await passing.wait()
             writer.write(chunk)
             await writer.drain()
-        await self._passing.wait()  # the end of a stream is a packet, too
+        await passing.wait()  # the end of a stream is a packet, too
         raise ConnectionResetError  # who closed one way has closed: Postgres knows no half-open connection
 
     async def close(self) -> None:

@@ -86,6 +86,11 @@ class Postgres:
         self._server.stop(mode)
         self._server.start()
 
+    def revive(self) -> None:
+        """Start it where it is not running."""
+        if not accepts(self.port):
+            self.restart()
+
     def standby(self, directory: Path) -> "Postgres":
         """A copy of this server on this machine, that follows it by asynchronous streaming and answers queries."""
         server = self._server.standby(directory)
