@@ -94,7 +94,7 @@ class Kept:
                 return
             except (StoreUnavailable, ConfigError, TimeoutError) as exc:
                 # A person may have to act, and whoever writes says so; the lease lasts as long as it does.
-                self._failure = str(exc) or "no answer"
+                self._failure = str(exc) or self._failure or "no answer"
                 pause = _jittered(min(RETRY_EVERY, self._ttl / 10))
             else:
                 self._failure = ""

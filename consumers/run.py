@@ -94,11 +94,13 @@ class Runner:
                     await Consumer(self.name, subscription, self.store, self.publisher, tally).run(stop, finish)
                 return
             except ConfigError as exc:  # of this topic; the others go on
+                failures = 1 if tally.batches > batches else failures + 1
                 tally.failed = str(exc)
+                tally.blocked_by(str(exc))
                 log.error("cannot consume: a person must act", group=tally.group, error=str(exc))
                 if ends is not None:
                     return
-                await _wait(stop, DISCOVER_EVERY)
+                await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
             except (Transient, Superseded) as exc:
                 failures = 1 if tally.batches > batches else failures + 1
                 if ends is not None and failures >= PATIENCE:

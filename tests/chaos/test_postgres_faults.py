@@ -77,7 +77,7 @@ def at(url: str, port: int) -> str:
 
 def says(process: Process, words: str) -> Callable[[], Awaitable[bool]]:
     async def said() -> bool:
-        return words in process.output.read_text()
+        return process.output.exists() and words in process.output.read_text()
 
     return said
 
@@ -207,6 +207,88 @@ async def test_a_commit_whose_answer_never_comes_is_neither_lost_nor_repeated(
         else:
             assert (said["duplicates"], said["dead_letters"]) == (0, 0)
         await exact(pipeline, repeats=0)
+
+
+# Refusals
+
+
+@asynccontextmanager
+async def full_disk(database: str, table: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """The file of an empty table is /dev/full while the body runs, or until it calls what it is given: every attempt
+    to extend it is answered with ENOSPC, by the kernel."""
+    observer = await asyncpg.connect(database)
+    folder = Path(await observer.fetchval("SHOW data_directory"))
+    file = folder / await observer.fetchval("SELECT pg_relation_filepath($1::text::regclass)", table)
+    await observer.execute("CHECKPOINT")
+    assert file.stat().st_size == 0
+    aside = file.with_name(f"{file.name}.aside")
+
+    async def make_room() -> None:
+        """Whoever has the file open is cut off."""
+        if aside.exists():
+            aside.replace(file)
+            await observer.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'ingest'"
+            )
+
+    file.rename(aside)
+    file.symlink_to("/dev/full")
+    try:
+        yield make_room
+    finally:
+        await make_room()
+        await observer.close()
+
+
+@pytest.mark.parametrize("command", ["run", "consume"])
+async def test_a_full_disk_moves_nothing_and_everything_goes_on_when_there_is_room(
+    database: str, kafka_url: str, tmp_path: Path, command: str
+) -> None:
+    async with piped(tmp_path, database, kafka_url) as pipeline:
+        if command == "consume":
+            await pipeline.run()
+        table = "ingest.checkpoints" if command == "run" else "ingest.events"
+        async with full_disk(database, table) as make_room:
+            process = pipeline.start(*(("run",) if command == "run" else ("consume", CONSUMER)), "--once", "--json")
+            await process.reaches(says(process, "53100"))
+            before = await pipeline.history()
+            assert (before.cursors if command == "run" else [*before.offsets, *before.rows]) in ([], {})
+            await make_room()
+            assert await process.ended() == 0, tail(process.output)
+        if command == "run":
+            assert process.said()["outcome"] == "complete"
+            await pipeline.consume()
+        await exact(pipeline, repeats=0)
+
+
+async def test_who_is_not_let_in_for_a_while_says_so_and_goes_on_by_himself(
+    server: Postgres, kafka_url: str, tmp_path: Path
+) -> None:
+    """As while a password is changed, or an address leads to another server: for a person, and no reason to end."""
+    name = unique("app").replace("-", "_")
+    admin = await asyncpg.connect(server.url)
+    try:
+        await admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'secret'")
+        await admin.execute(f"CREATE DATABASE {name} OWNER {name}")
+        url = f"postgresql://{name}:secret@127.0.0.1:{server.port}/{name}"
+        await migrate(url)
+        async with piped(tmp_path, url, kafka_url) as pipeline:
+            pipeline.listing.replace(numbered(HALF))
+            consumer, poller = pipeline.start("consume", CONSUMER), pipeline.start("run")
+            await consumer.reaches(stores(pipeline, HALF))
+            await admin.execute(f"ALTER ROLE {name} NOLOGIN")
+            cut_off = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE usename = $1"
+            await admin.execute(cut_off, name)
+            pipeline.listing.replace(numbered(RECORDS))
+            await poller.reaches(says(poller, "not permitted to log in"))
+            await consumer.reaches(says(consumer, "not permitted to log in"))
+            await admin.execute(f"ALTER ROLE {name} LOGIN")
+            await consumer.reaches(stores(pipeline, RECORDS))
+            await stopped(poller, consumer)
+            await exact(pipeline, repeats=PAGE)
+        await admin.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    finally:
+        await admin.close()
 
 
 # Failover

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -20,10 +21,13 @@ from ingest.config.model import BatchLimits
 from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span
+from ingest.postgres import open_postgres
 from ingest.redaction import Redactor
 from migrations.runner import migrate
+from tests.chaos import kafka_groups
 from tests.e2e.command import Engine
 from tests.harness import postgres as postgres_server
+from tests.harness.forwarder import forwarding
 from tests.harness.names import unique
 
 ENVELOPE = Envelope("shop", "orders", 1)
@@ -249,6 +253,37 @@ async def test_a_store_that_restarts_loses_nothing_and_needs_no_restart_of_the_c
             assert await place.dead() == []
     finally:
         server.close()
+
+
+async def test_a_store_that_falls_silent_costs_the_consumer_no_membership_and_no_row(
+    kafka_url: str, postgres_url: str, tmp_path: Path
+) -> None:
+    """Packets vanish: every statement ends by the consumer's own clock, and it goes on when they pass again."""
+    parts = urlsplit(postgres_url)
+    async with forwarding(parts.port or 5432) as address:
+        silent = urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition(':')[0]}:{address.port}"))
+        engine = Engine("", {"INGEST_LOG_URL": kafka_url, "INGEST_STORE_URL": postgres_url})
+        async with opened(engine, tmp_path) as place, open_postgres(silent, statement_timeout=1.0) as postgres:
+            place.runner.store = PostgresStore(postgres)
+            group = f"warehouse.{place.topic}"
+            bootstrap = kafka_url.removeprefix("kafka://")
+            stop = asyncio.Event()
+            consuming = asyncio.create_task(place.runner.forever([place.topic], stop))
+            await place.publish(*(event(f"before-{n}") for n in range(100)))
+            await stored_count(place, 100)
+            members = (await kafka_groups.describe(bootstrap, group)).members
+            address.silence()
+            await place.publish(*(event(f"meanwhile-{n}") for n in range(100)))
+            async with asyncio.timeout(60):
+                while place.runner.tallies[place.topic].blocked is None:  # noqa: ASYNC110 - another task is waited for
+                    await asyncio.sleep(0.05)
+            assert (await kafka_groups.describe(bootstrap, group)).members == members
+            address.speak()
+            await stored_count(place, 200)
+            assert (await kafka_groups.describe(bootstrap, group)).members == members
+            stop.set()
+            (tally,) = await consuming
+            assert (tally.dead_letters, await place.dead()) == (0, [])
 
 
 async def stored_count(place: Place, count: int) -> None:

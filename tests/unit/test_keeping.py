@@ -141,12 +141,16 @@ async def test_the_body_s_own_error_passes_through(leases: Leases, lease: Lease)
             raise SourceUnavailable("no answer")
 
 
-async def test_a_renewal_that_a_person_must_mend_stops_the_holder_with_its_own_error(
+async def test_a_renewal_that_a_person_must_mend_is_borne_for_as_long_as_the_lease_lasts(
     leases: Leases, lease: Lease
 ) -> None:
-    with pytest.raises(ConfigError, match="no table"):
-        async with keep(Failing(leases, [ConfigError("no table")]), lease, BRIEF):
+    """The password that is being changed, the database that is being moved: whoever writes meanwhile says so."""
+    with pytest.raises(Superseded, match=r"could not be renewed in time .*: no table"):
+        async with keep(Failing(leases, [ConfigError("no table")] * 1000), lease, BRIEF):
             await wait_forever()
+    mended = Failing(leases, [ConfigError("no table")])
+    async with keep(mended, lease, TTL):
+        await asyncio.wait_for(mended.renewed.acquire(), FOREVER)
 
 
 async def test_a_timeout_around_a_kept_lease_works_as_ever(leases: Leases, lease: Lease) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from checkpoints import stream_lease
-from ingest.errors import LogUnavailable
+from checkpoints import Claim, StreamId, stream_lease
+from checkpoints.sqlite import SqliteCheckpoints
+from ingest.errors import ConfigError, LogUnavailable
 from ingest.poller import Target
 from ingest.report import Outcome, Report
 from ingest.run import Runner, Stream
@@ -61,6 +62,36 @@ async def test_a_stream_is_polled_again_and_again_under_one_lease_and_released_a
         lease = await one.leases.acquire(stream_lease(STREAM), "here:2:b", 1.0)
         assert lease is not None
         assert (lease.fence, lease.clean) == (2, True)
+
+
+class Refusing(SqliteCheckpoints):
+    """A database in which a person must mend something, for a while."""
+
+    refusals = 2
+
+    async def claim(self, stream: StreamId, holder: str, ttl: float) -> Claim | None:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise ConfigError("the password was changed")
+        return await super().claim(stream, holder, ttl)
+
+
+async def test_what_a_person_must_mend_in_the_database_does_not_end_a_process_that_goes_on(
+    api: FakeApi, path: Path
+) -> None:
+    async with process(path, checkpoints=Refusing) as one, opened(api.url, KEYS) as source:
+        stop, blocked = asyncio.Event(), list[str | None]()
+        runner = runner_of(one, lambda report: blocked.append(report.blocked))
+        running = asyncio.create_task(runner.forever([Stream(Target(STREAM, TOPIC, 100), source, 0.01)], stop))
+
+        async def published() -> bool:
+            return len(await one.records()) == 3
+
+        await until(published)
+        stop.set()
+        await running
+        assert "the password was changed" in blocked, "it was said, and the process was not ready"
+        assert blocked[-1] is None
 
 
 async def test_a_process_that_is_stopped_before_it_began_ends_quietly(api: FakeApi, path: Path) -> None:
