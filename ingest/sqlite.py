@@ -3,7 +3,9 @@
 Every transaction that writes begins IMMEDIATE (a deferred one that upgrades fails at once with SQLITE_BUSY_SNAPSHOT,
 whatever the timeout) and retries with jitter (SQLite's own busy handler is unfair: measured, two of four writers
 starved for 22 s). `synchronous=FULL`: what was committed survives a power cut. One process checkpoints the WAL, told by
-an flock.
+an flock; the others do so only where it has grown long, as that process may stand still or never write.
+
+A file that was deleted or replaced under us is never written to again: nobody would find there what we commit.
 """
 
 import asyncio
@@ -18,14 +20,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from ingest.errors import ConfigError, StoreUnavailable
+import structlog
+
+from ingest.errors import ConfigError, IngestError, StoreUnavailable
 from ingest.presence import Presence
 
+log = structlog.get_logger()
 T = TypeVar("T")
 
 BUSY_DEADLINE = 30.0  # seconds to wait for other writers
 BUSY_SLEEP = (0.0005, 0.004)  # seconds, uniform
 WAL_LIMIT = 64_000_000  # bytes that the WAL file keeps after a checkpoint
+WAL_PAGES = 1_000  # after so many the process that checkpoints does it
+WAL_LOOK_EVERY = 10.0  # seconds between attempts to cut a WAL that is longer than WAL_LIMIT
 CACHE_KIB = 32_000
 NOW_MS = "(CAST(strftime('%s','now') AS INTEGER) * 1000 + CAST(substr(strftime('%f','now'), 4, 3) AS INTEGER))"
 """The database's clock in milliseconds; constant within one statement. SQLite 3.40 has no `subsec`."""
@@ -48,13 +55,19 @@ class Database:
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="sqlite-write")
         self._reader = ThreadPoolExecutor(1, thread_name_prefix="sqlite-read")
         self._checkpointer: int | None = None  # file descriptor of the flock, held while this process checkpoints
+        self._file: os.stat_result | None = None  # as it was opened
+        self._wal_look_at = 0.0  # time.monotonic()
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         try:
             self._write_connection = await loop.run_in_executor(self._writer, self._connect)
             self._read_connection = await loop.run_in_executor(self._reader, self._connect)
-        except (sqlite3.Error, OSError) as exc:
+        except sqlite3.Error as exc:
+            meaning = translated(self.path, exc)
+            kind = StoreUnavailable if isinstance(meaning, StoreUnavailable) else ConfigError
+            raise kind(f"cannot open the SQLite file {self.path}: {meaning or exc}") from exc
+        except OSError as exc:
             raise ConfigError(f"cannot open the SQLite file {self.path}: {exc}") from exc
 
     async def close(self) -> None:
@@ -71,7 +84,8 @@ class Database:
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work` in one IMMEDIATE transaction; committed when this returns, rolled back when it raises.
 
-        Raises StoreUnavailable when the file stays locked or the disk is full, ConfigError when a table is missing.
+        Raises StoreUnavailable when the file stays locked or the disk is full, ConfigError when a table is missing, or
+        the file is damaged, may not be written or is no longer at its path.
         A cancelled caller does not undo what the thread has begun.
         """
         return await asyncio.get_running_loop().run_in_executor(self._writer, self._in_transaction, work)
@@ -87,16 +101,17 @@ class Database:
     def _connect(self) -> sqlite3.Connection:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self.path, isolation_level=None, timeout=0.0, check_same_thread=False)
-        checkpoint_pages = 1000 if self._may_checkpoint() else 0
+        pages = WAL_PAGES if self._may_checkpoint() else WAL_LIMIT // 4096
         for pragma in (  # any of them may find the file locked: many processes open it anew at once
             "journal_mode=WAL",
             "synchronous=FULL",
             "foreign_keys=ON",
             f"journal_size_limit={WAL_LIMIT}",
             f"cache_size=-{CACHE_KIB}",
-            f"wal_autocheckpoint={checkpoint_pages}",
+            f"wal_autocheckpoint={pages}",
         ):
             _patiently(connection, f"PRAGMA {pragma}")
+        self._file = os.stat(self.path)
         return connection
 
     def _may_checkpoint(self) -> bool:
@@ -113,8 +128,9 @@ class Database:
     def _in_transaction(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._write_connection
         with _translated(self.path):
+            self._ensure_in_place()
             if self._checkpointer is None and self._may_checkpoint():  # the process that did it has ended
-                connection.execute("PRAGMA wal_autocheckpoint=1000")
+                connection.execute(f"PRAGMA wal_autocheckpoint={WAL_PAGES}")
             _patiently(connection, "BEGIN IMMEDIATE")
             try:
                 result = work(connection)
@@ -123,11 +139,39 @@ class Database:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+            self._cut_wal(connection)
             return result
+
+    def _ensure_in_place(self) -> None:
+        try:
+            if self._file is not None and os.path.samestat(self._file, os.stat(self.path)):
+                return
+        except OSError:
+            pass
+        raise ConfigError(
+            f"the SQLite file {self.path} was deleted or replaced while it was in use: nothing more is written to it."
+            " Put it back, or start again with the one that is there"
+        )
+
+    def _cut_wal(self, connection: sqlite3.Connection) -> None:
+        """Readers keep a checkpoint from beginning the WAL anew, and so does a stream of short ones: when it is too
+        long, look for a moment without any, and cut it. Nobody waits."""
+        now = time.monotonic()
+        if now < self._wal_look_at:
+            return
+        wal = Path(f"{self.path}-wal")
+        size = wal.stat().st_size if wal.exists() else 0
+        if size <= WAL_LIMIT:
+            return
+        self._wal_look_at = now + WAL_LOOK_EVERY
+        [busy, *_] = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        if busy:
+            log.warning("the WAL grows: someone reads the file all the time", file=str(wal), bytes=size)
 
     def _in_snapshot(self, work: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._read_connection
         with _translated(self.path):
+            self._ensure_in_place()
             _patiently(connection, "BEGIN")
             try:
                 return work(connection)
@@ -152,8 +196,29 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
             return
 
 
+def translated(path: Path, exc: BaseException) -> IngestError | None:
+    """What an error of SQLite means; None for a constraint that fails, which is the caller's to understand."""
+    if isinstance(exc, sqlite3.IntegrityError) or not isinstance(exc, sqlite3.DatabaseError):
+        return None
+    code = getattr(exc, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return ConfigError(
+            f"the SQLite file {path} is damaged ({exc}): stop what uses it, keep it with its -wal file, and restore a"
+            f" backup, or save what can be read by `sqlite3 {path} .recover | sqlite3 new.db`"
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH):
+        return ConfigError(
+            f"the SQLite file {path} cannot be written ({exc}): we need the right to write the file and its folder"
+        )
+    if not isinstance(exc, sqlite3.OperationalError):
+        return None
+    if "no such table" in str(exc) or "no such column" in str(exc):
+        return ConfigError(f"{path} lacks a table ({exc}): run `ingest migrate`")
+    return StoreUnavailable(f"SQLite file {path}: {exc}")
+
+
 class _translated:
-    """Drivers' errors become ours; a constraint that fails is the caller's to understand."""
+    """Drivers' errors become ours."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -162,11 +227,8 @@ class _translated:
         return None
 
     def __exit__(self, kind: object, exc: BaseException | None, trace: object) -> None:
-        if not isinstance(exc, sqlite3.OperationalError):
-            return
-        if "no such table" in str(exc) or "no such column" in str(exc):
-            raise ConfigError(f"{self._path} lacks a table ({exc}): run `ingest migrate`") from exc
-        raise StoreUnavailable(f"SQLite file {self._path}: {exc}") from exc
+        if exc is not None and (meaning := translated(self._path, exc)) is not None:
+            raise meaning from exc
 
 
 @asynccontextmanager

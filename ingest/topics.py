@@ -52,17 +52,17 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
         if created:
             log.info("topics created", topics=list(created))
         found = await admin.describe([s.name for s in specs])
+    there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
+    _check_differences(there, TopicSpec._fields if replicated else ("partitions", "retention_ms", "max_message"))
     if replicated:
-        there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
-        _check_differences(there)
         _check_safety([real for _, real in there], config)
 
 
-def _check_differences(topics: Sequence[tuple[TopicSpec, TopicSpec]]) -> None:
+def _check_differences(topics: Sequence[tuple[TopicSpec, TopicSpec]], fields: Sequence[str]) -> None:
     for wanted, real in topics:
         differs = [
             f"{field} is {getattr(real, field)}, configured {getattr(wanted, field)}"
-            for field in TopicSpec._fields
+            for field in fields
             if getattr(real, field) != getattr(wanted, field)
         ]
         if differs:

@@ -9,8 +9,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
+import structlog
 
 from checkpoints import Leases
+from ingest.errors import IngestError
 from ingest.event import Message, Record
 from ingest.eventlog import (
     Admin,
@@ -24,8 +26,11 @@ from ingest.eventlog import (
     partition_of,
 )
 from ingest.eventlog.sqlite_records import SqliteRecord, bounds, records_from, topic_of, translated
+from ingest.eventlog.sqlite_retention import TRIM_EVERY, trim
 from ingest.eventlog.sqlite_subscription import LEASE_TTL, Membership, open_subscription
 from ingest.sqlite import Database
+
+log = structlog.get_logger()
 
 READ_RECORDS = 1_000  # that the reader takes at a time
 READ_BYTES = 8_000_000
@@ -63,12 +68,31 @@ class SqliteLog:
 class SqlitePublisher:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._trim_at: dict[str, float] = {}  # topic → time.monotonic()
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
         if not messages:
             return Published(0, 0, ())
         with translated():
-            return await self._database.write(lambda connection: _append(connection, topic, messages))
+            published = await self._database.write(lambda connection: _append(connection, topic, messages))
+        await self._trim(topic)
+        return published
+
+    async def _trim(self, topic: str) -> None:
+        """Now and then. What was published is published, whatever comes of this."""
+        now = time.monotonic()
+        if now < self._trim_at.get(topic, 0.0):
+            return
+        try:
+            trimmed = await self._database.write(lambda connection: trim(connection, topic))
+        except IngestError as exc:
+            log.warning("the log was not trimmed", topic=topic, error=str(exc))
+            return
+        self._trim_at[topic] = now if trimmed.more else now + TRIM_EVERY
+        if trimmed.rows:
+            log.info("trimmed: older than the topic's retention", topic=topic, records=trimmed.rows)
+        for consumer, records in trimmed.unread.items():
+            log.error("trimmed before it was read", topic=topic, consumer=consumer, records=records)
 
 
 class SqliteAdmin:

@@ -47,6 +47,11 @@ class Process:
         self._process = FORKS.Process(target=_become, args=(command, folder, env, self.output))
         self._process.start()
 
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
     async def ended(self) -> int:
         """The exit code; minus the number of the signal that killed it."""
 
