@@ -1,31 +1,32 @@
-"""What `make test` does first: see to it that PostgreSQL, PgBouncer, Java and Kafka's jars are there before a test
-waits for them.
+"""What `make test` does first: see to it that PostgreSQL, PgBouncer, libfaketime, Java and Kafka's jars are there before
+a test waits for them.
 
-As root on Debian what is missing is installed; elsewhere the message says what to install. A service whose address is
-in the environment needs nothing here.
+As root on Debian what is missing is installed; elsewhere the message says what to install. PostgreSQL is needed even
+where an address of one is in the environment: what kills, copies and promotes servers has its own.
 """
 
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 
-from tests.harness import brokers, kafka, pgbouncer, postgres
-from tests.harness.processes import NotStarted, docker_answers
+from tests.harness import brokers, clock, kafka, pgbouncer, postgres
+from tests.harness.processes import NotStarted
 
 
 def main() -> None:
-    if postgres.ADDRESS not in os.environ and not docker_answers():
+    needed: list[tuple[Callable[[], object], str]] = [
+        (postgres.binaries, "postgresql"),
+        (pgbouncer.binary, "pgbouncer"),
+        (clock.library, "faketime"),
+    ]
+    for find, package in needed:
         try:
-            postgres.binaries()
+            find()
         except NotStarted:
-            _install("postgresql")
-            postgres.binaries()
-    try:
-        pgbouncer.binary()
-    except NotStarted:
-        _install("pgbouncer")
-        pgbouncer.binary()
+            _install(package)
+            find()
     if kafka.ADDRESS not in os.environ:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             _install("default-jre-headless", "maven")
