@@ -1,6 +1,7 @@
 """The consumer when something is wrong: a bad record, an outage, someone who was faster. Real log, real store."""
 
 import asyncio
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -112,6 +113,49 @@ async def test_bad_records_become_dead_letters_with_their_bytes_and_their_neighb
 
         again = await place.consume()
         assert (again.inserted, again.dead_letters, len(await place.dead())) == (0, 0, 3)
+
+
+async def test_in_one_batch_odd_values_are_stored_and_impossible_ones_are_dead_letters_with_their_code(
+    engine: Engine, tmp_path: Path
+) -> None:
+    """The id that Postgres cannot index is one that SQLite can: 2,704 bytes that no compression makes fewer."""
+    long = secrets.token_hex(4000)
+    odd = {
+        "nul": rb'{"a":"x\u0000y"}',
+        "huge": b"[1e400]",
+        "surrogate": rb'{"a":"\ud800"}',
+        "deep": b"[" * 100 + b"]" * 100,
+    }
+    codes = {  # name → with Postgres, with SQLite
+        "nul\0id": ("22021", "nul"),
+        "no-json": ("22P02", "SQLITE_CONSTRAINT_CHECK"),
+        "too-deep": ("54001", "SQLITE_CONSTRAINT_CHECK"),
+        "not-utf8": ("22021", "not_utf8"),
+        "nul-key": ("22021", "nul"),
+        **({long: ("54000", "")} if engine.environment else {}),
+    }
+    bodies = {"no-json": b"hello", "too-deep": b"[" * 20_000 + b"]" * 20_000, "not-utf8": b'{"a":"\xff"}'}
+    bad = {
+        name: event(name, bodies.get(name, b'{"bad":%d}' % n), key="a\0b" if name == "nul-key" else "")
+        for n, name in enumerate(codes)
+    }
+    messages = [event(f"good-{n}") for n in range(20)]
+    messages[5:5] = [event(name, body) for name, body in odd.items()]
+    messages[9:9] = bad.values()
+    async with opened(engine, tmp_path) as place:
+        await place.publish(*messages)
+        tally = await place.consume()
+        assert (tally.inserted, tally.dead_letters) == (20 + len(odd), len(bad))
+        stored = {row.event_id.removeprefix("shop:orders:"): row.payload async for row in place.store.events(Query())}
+        assert {name: stored[name].encode() for name in odd} == odd
+        letters = {record.value: record for record in await place.dead()}
+        assert len(letters) == len(bad)
+        for name, message in bad.items():
+            letter = letters[message.value]
+            assert (letter.key, list(letter.headers)[: len(message.headers)]) == (message.key, message.headers)
+            headers = dict(letter.headers)
+            code = codes[name][0 if engine.environment else 1]
+            assert (headers["dlq.stage"], headers["dlq.error.code"]) == (b"write", code.encode())
 
 
 class Refusing:

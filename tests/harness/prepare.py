@@ -1,5 +1,5 @@
-"""What `make test` does first: see to it that PostgreSQL, PgBouncer, libfaketime, Java and Kafka's jars are there before
-a test waits for them.
+"""What `make test` does first: see to it that PostgreSQL, PgBouncer, libfaketime, Java and Kafka's jars are there
+before a test waits for them.
 
 As root on Debian what is missing is installed; elsewhere the message says what to install. PostgreSQL is needed even
 where an address of one is in the environment: what kills, copies and promotes servers has its own.

@@ -89,3 +89,22 @@ def test_passwords_become_secrets_in_every_spelling_and_are_never_shown() -> Non
 def test_a_url_of_another_kind_is_refused(line: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read(line)
+
+
+def test_an_address_of_several_hosts_is_one_with_a_host_each_and_its_password_is_a_secret() -> None:
+    secrets = Redactor()
+    hosts = "user:hush-hush@a:5433,[::1],b.example:5434"
+    found = read(f'store: "postgresql://{hosts}/db?target_session_attrs=read-write"', secrets).store
+    assert isinstance(found, PostgresAddress)
+    assert str(found) == "postgresql://a:5433,[::1],b.example:5434/db"
+    assert found.hosts() == [
+        f"postgresql://user:hush-hush@{host}/db?target_session_attrs=read-write"
+        for host in ("a:5433", "[::1]", "b.example:5434")
+    ]
+    assert "hush" not in secrets.scrub(found.url)
+
+
+@pytest.mark.parametrize("hosts", ["a:x,b", "a,b:99999", "a:5432,b:5433:1"])
+def test_a_port_of_one_of_several_hosts_that_is_none_is_refused(hosts: str) -> None:
+    with pytest.raises(ConfigError, match="no PostgreSQL URL"):
+        read(f'store: "postgresql://{hosts}/db"')
