@@ -65,7 +65,7 @@ def translated(exc: BaseException) -> IngestError | None:
     if isinstance(exc, asyncpg.InterfaceError) and isinstance(exc, ValueError):  # an argument that has no wire form
         return BadRecord(f"{type(exc).__name__}: {exc}", stage="write", code="argument")
     if isinstance(exc, (asyncpg.InterfaceError, asyncpg.InternalClientError, OSError, TimeoutError)):
-        return StoreUnavailable(f"Postgres: {type(exc).__name__}: {exc or 'no answer in time'}")
+        return StoreUnavailable(f"Postgres: {type(exc).__name__}: {str(exc) or 'no answer in time'}")
     return None
 
 
