@@ -103,7 +103,7 @@ async def test_a_wrong_setting_is_for_a_person_and_says_why(
     with pytest.raises(ConfigError) as caught:
         await encrypted(url)
     assert wrong.says in str(caught.value)
-    assert str(caught.value).startswith(f"cannot connect to Postgres at {wrong.host}:")
+    assert str(caught.value).startswith(f"cannot connect to Postgres at postgresql://{wrong.host}:")
     assert str(urlsplit(guarded_postgres.server.url).password) not in str(caught.value)
 
 
