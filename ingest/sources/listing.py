@@ -159,17 +159,10 @@ class Lister:
             )
 
     def _read(self, received: Received | None) -> tuple[list[SourceRecord], list[Refused], int]:
-        records: list[SourceRecord] = []
-        refused: list[Refused] = []
         if received is None:
-            return records, refused, 0
+            return [], [], 0
         check = not received.body.strict or not _is_utf8(received.body.body)
-        for raw in received.records:
-            record = self._reader.read(raw, check=check)
-            if isinstance(record, SourceRecord):
-                records.append(record)
-            elif record is not None:
-                refused.append(record)
+        records, refused = self._reader.read_all(received.records, check=check)
         return records, refused, len(received.records) - len(records) - len(refused)
 
     def _next(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> Listing:

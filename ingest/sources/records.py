@@ -2,31 +2,36 @@
 
 The rules of identity (docs: configuration, "Identity"): the eventId is a function of the record alone, so the same
 record polled twice has the same one, and a changed record has another.
+
+A page is read column by column; what that cannot read for certain is read record by record, with the same result.
 """
 
-import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import repeat
 
 from ingest.config.model import Incremental, Stream
 from ingest.errors import BadRecord
 from ingest.paths import JsonPath
 from ingest.sources import Refused, SourceRecord, times
-from ingest.sources.fields import Field, FieldReader, Nested
+from ingest.sources.fields import Column, Field, FieldReader, Nested
 from ingest.sources.slices import Strict, Undecodable
 
 MAX_ID_BYTES = 1000
+SHORT_ID = MAX_ID_BYTES // 4  # characters that cannot be more bytes
 
 
 def version_hash(record: bytes) -> str:
     """`~` and 64 bits of BLAKE2b in hex."""
-    return "~" + hashlib.blake2b(record, digest_size=8).hexdigest()
+    return "~" + blake2b(record, digest_size=8).hexdigest()
 
 
 def bounded_id(text: str) -> str:
     """The id itself, or `~~` and 128 bits of BLAKE2b where it is too long for an index."""
-    if len(text) <= MAX_ID_BYTES // 4 or len(raw := text.encode()) <= MAX_ID_BYTES:
+    if len(text) <= SHORT_ID or len(raw := text.encode()) <= MAX_ID_BYTES:
         return text
-    return "~~" + hashlib.blake2b(raw, digest_size=16).hexdigest()
+    return "~~" + blake2b(raw, digest_size=16).hexdigest()
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -50,6 +55,19 @@ class RecordReader:
         self._at_time = None if stream.occurred_at is None else self._want(stream.occurred_at)
         self._at_position = None if incremental is None else self._want(incremental.field)
         self._fields = FieldReader(self._wanted)
+        self._position_of = lru_cache(times.CACHED)(self._read_position)  # neighbours often share a time
+        self._time_of = lru_cache(times.CACHED)(self._time)
+
+    def read_all(self, records: Sequence[bytes], *, check: bool) -> tuple[list[SourceRecord], list[Refused]]:
+        """What `read` gives for each of them, in their order."""
+        read = None if check else self._columns(records)
+        if read is not None:
+            return read, []
+        found = [self.read(record, check=check) for record in records]
+        return (
+            [one for one in found if isinstance(one, SourceRecord)],
+            [one for one in found if isinstance(one, Refused)],
+        )
 
     def read(self, record: bytes, *, check: bool) -> SourceRecord | Refused | None:
         """None: the configuration leaves the record out. `check`: the page was not clean, look at the record itself."""
@@ -83,6 +101,53 @@ class RecordReader:
             position,
             record,
         )
+
+    def _columns(self, records: Sequence[bytes]) -> list[SourceRecord] | None:
+        """The page at once. None: a record of it is refused, left out, or not plain enough."""
+        columns = self._fields.columns(records)
+        if columns is None:
+            return None
+        try:
+            positions = self._positions(columns)
+            ids = self._all_ids(columns, records)
+            versions = self._all_versions(columns, records)
+        except BadRecord:
+            return None
+        keys = ids
+        if self._at_key is not None:
+            keys = [id if key is None else str(key) for id, key in zip(ids, columns[self._at_key], strict=True)]
+        moments = repeat(None) if self._at_time is None else map(self._time_of, columns[self._at_time])
+        return list(map(SourceRecord, ids, versions, keys, moments, positions, records))
+
+    def _positions(self, columns: Sequence[Column]) -> Iterable[int | None]:
+        if self._at_position is None:
+            return repeat(None)
+        positions = list(map(self._position_of, columns[self._at_position]))
+        if self._on_null == "skip" and None in positions:
+            raise BadRecord("one is left out", stage="validate", code="null_cursor")
+        return positions
+
+    def _all_ids(self, columns: Sequence[Column], records: Sequence[bytes]) -> list[str]:
+        if not self._ids:
+            return list(map(version_hash, records))
+        if any(None in columns[at] for at in self._ids):
+            raise BadRecord("`id` is null or missing", stage="validate", code="no_id")
+        parts = [list(map(str, columns[at])) for at in self._ids]
+        ids = parts[0] if len(parts) == 1 else list(map(joined, zip(*parts, strict=True)))
+        if max(map(len, ids), default=0) > SHORT_ID:
+            ids = list(map(bounded_id, ids))
+        _without_nul("".join(ids), "id")
+        return ids
+
+    def _all_versions(self, columns: Sequence[Column], records: Sequence[bytes]) -> Iterable[str | None]:
+        if self._immutable or not self._ids:
+            return repeat(None)
+        if self._at_version is None:
+            return ["~" + blake2b(record, digest_size=8).hexdigest() for record in records]  # version_hash, inlined
+        texts = zip(columns[self._at_version], records, strict=True)
+        versions = [version_hash(record) if text is None else str(text) for text, record in texts]
+        _without_nul("".join(versions), "version")
+        return versions
 
     def _want(self, path: JsonPath) -> int:
         """Where the field will stand; a path that is wanted twice is read once."""

@@ -265,3 +265,41 @@ def test_no_record_whatever_it_is_raises_or_loses_a_byte(source: str | bytes) ->
     read = reader(**TIMESTAMP, key="k").read(record, check=True)
     assert read is not None
     assert read.value == record
+
+
+ODD = st.sampled_from(
+    ["0", "-0", "1.5", "null", "true", "[]", "{}", '"a\\u0000b"', '"a@b"', '"2024-01-02T03:04:05Z"', '"soon"', "7"]
+)
+FIELDS = st.dictionaries(st.sampled_from(["id", "k", "v", "at"]), SCALARS | ODD, max_size=4)
+RECORDS = FIELDS.map(lambda fields: "{" + ",".join(f'"{name}": {value}' for name, value in fields.items()) + "}")
+GOOD = st.builds('{{"id":"{0}","k":{0},"at":"2024-01-02T03:04:0{1}Z"}}'.format, st.integers(1), st.integers(0, 9))
+KEYS = st.fixed_dictionaries(
+    {"id": st.sampled_from([["id"], ["id", "k"], []])},
+    optional={
+        "key": st.just("k"),
+        "version": st.sampled_from(["v", "none"]),
+        "occurred_at": st.sampled_from(["at", "v"]),
+        "incremental": st.fixed_dictionaries(
+            {"type": st.sampled_from(["timestamp", "integer"]), "field": st.sampled_from(["at", "v"])},
+            optional={"on_null": st.sampled_from(["emit", "skip", "fail"])},
+        ),
+    },
+)
+
+
+@given(KEYS, st.lists(GOOD | RECORDS, max_size=4), st.lists(GOOD | RECORDS | ODD, max_size=2))
+def test_a_page_gives_what_its_records_give_one_by_one(keys: Keys, first: list[str], last: list[str]) -> None:
+    page = [record.encode() for record in first + last]
+    records, refused = reader(**keys).read_all(page, check=False)
+    one_by_one = [reader(**keys).read(record, check=False) for record in page]
+    assert records == [one for one in one_by_one if isinstance(one, SourceRecord)]
+    assert [_told(one) for one in refused] == [_told(one) for one in one_by_one if isinstance(one, Refused)]
+
+
+def test_a_page_of_plain_records_is_read_at_once() -> None:
+    page = [b'{"id":"a","k":7,"at":"2024-01-02T03:04:05Z"}', b'{"id":8,"at":null}']
+    assert reader(key="k", occurred_at="at", **TIMESTAMP)._columns(page) is not None
+
+
+def _told(refused: Refused) -> tuple[bytes, str, str]:
+    return refused.value, refused.error.code, str(refused.error)
