@@ -42,7 +42,7 @@ def pointer(letter: Message, reference: str) -> Message:
 
     What is long in it stays there too: a key is cut, a header left out."""
     short = [(name, value) for name, value in letter.headers if len(value) <= POINTER_BYTES]
-    return Message(letter.key[:POINTER_BYTES], b"", [*short, ("dlq.kept", reference.encode())])
+    return Message.of(letter.key[:POINTER_BYTES], b"", [*short, ("dlq.kept", reference.encode())])
 
 
 def _message(key: bytes, value: bytes, headers: Headers, came_from: dict[str, str], error: BadRecord) -> Message:
@@ -56,4 +56,4 @@ def _message(key: bytes, value: bytes, headers: Headers, came_from: dict[str, st
         "dlq.failed.at": rfc3339(time.time_ns() // 1_000_000),
     }
     kept = [(name, header) for name, header in headers if not name.startswith("dlq.") or name == "dlq.replay.count"]
-    return Message(key, value, kept + [(name, header.encode()) for name, header in added.items()])
+    return Message.of(key, value, kept + [(name, header.encode()) for name, header in added.items()])

@@ -1,6 +1,6 @@
 """An event and its wire form (CloudEvents 1.0, Kafka binary mode). Nothing else knows either.
 
-    record of an API ──Envelope.message──▶ Message ──log──▶ Record ──decode──▶ Event ──▶ a row
+    record of an API ──Envelope.messages──▶ Message ──log──▶ Record ──decode──▶ Event ──▶ a row
 
 The value is the record's JSON exactly as the API sent it. What a consumer needs beside it stands in the headers, so
 that no consumer has to parse the value to find the eventId.
@@ -19,16 +19,50 @@ Headers = Sequence[tuple[str, bytes]]
 DELETED = ".deleted"  # ending of ce_type when the record was deleted
 
 
+class Form(msgspec.Struct, frozen=True, eq=False):
+    """What the headers of many messages have in common: some of them whole, of the others the names.
+
+    A log prepares what it writes of it once, and remembers that by the object."""
+
+    shared: tuple[tuple[str, bytes], ...]
+    names: tuple[str, ...] = ()
+
+
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What is handed to the event log: it keeps all three byte for byte."""
+    """What is handed to the event log: it keeps key, value and headers byte for byte."""
 
     key: bytes
     value: bytes
-    headers: list[tuple[str, bytes]]
+    form: Form
+    own: tuple[bytes, ...] = ()  # the headers that `form` only names
+
+    @classmethod
+    def of(cls, key: bytes, value: bytes, headers: Headers) -> "Message":
+        """One that shares nothing with others."""
+        return cls(key, value, Form(tuple(headers)))
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        return [*self.form.shared, *zip(self.form.names, self.own, strict=True)]
 
     def size(self) -> int:
         """Bytes that this message takes in the log, an upper bound (KIP-98: varints of at most 5 bytes)."""
         return len(self.key) + len(self.value) + sum(len(n) + len(v) + 10 for n, v in self.headers) + 100
+
+
+class Polled(Protocol):
+    """A record of an API. `occurred_at` is RFC 3339, `value` JSON."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def version(self) -> str | None: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def occurred_at(self) -> str | None: ...
+    @property
+    def value(self) -> bytes: ...
 
 
 class Record(Protocol):
@@ -77,19 +111,24 @@ class Envelope:
 
     def __init__(self, source: str, stream: str, fence: int) -> None:
         self.source, self.stream = source, stream
-        self._shared = [
+        shared = (
             ("ce_specversion", b"1.0"),
             ("ce_source", f"/{source}/{stream}".encode()),
             ("ce_type", f"{source}.{stream}".encode()),
             ("ce_ingestfence", b"%d" % fence),
             ("content-type", b"application/json"),
-        ]
+        )
+        self._plain = Form(shared, ("ce_id", "ce_subject"))
+        self._timed = Form(shared, ("ce_id", "ce_subject", "ce_time"))
 
-    def message(self, event_id: str, subject: str, key: str, occurred_at: str | None, value: bytes) -> Message:
-        headers = [*self._shared, ("ce_id", event_id.encode()), ("ce_subject", subject.encode())]
-        if occurred_at is not None:
-            headers.append(("ce_time", occurred_at.encode()))
-        return Message(key.encode(), value, headers)
+    def messages(self, records: Sequence[Polled]) -> list[Message]:
+        source, stream = self.source, self.stream
+        keys = [r.key.encode() for r in records]
+        ids = [(event_id(source, stream, r.id, r.version).encode(), r.id.encode()) for r in records]
+        times = [r.occurred_at for r in records]
+        forms = [self._plain if time is None else self._timed for time in times]
+        own = [both if time is None else (*both, time.encode()) for both, time in zip(ids, times, strict=True)]
+        return list(map(Message, keys, [r.value for r in records], forms, own))
 
 
 def decode(record: Record) -> Event:

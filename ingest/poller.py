@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
 from ingest import deadletter, metrics
 from ingest.errors import BadRecord, ConfigError, Transient
-from ingest.event import Envelope, Message, event_id
+from ingest.event import Envelope, Message
 from ingest.eventlog import Published, Publisher
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
@@ -160,11 +160,7 @@ class Poller:
 
     async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> tuple[int, int]:
         """Returns how many events are in the topic, and how many dead letters the page left: all acknowledged."""
-        source, stream = self._target.stream
-        message = self._envelope.message
-        messages = [
-            message(event_id(source, stream, r.id, r.version), r.id, r.key, r.occurred_at, r.value) for r in fresh
-        ]
+        messages = self._envelope.messages(fresh)
         oversized: list[Message] = []
         if messages:
             oversized = await self._acknowledged(self._target.topic, messages)

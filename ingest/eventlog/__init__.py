@@ -21,6 +21,18 @@ def partition_of(key: bytes, partitions: int) -> int:
     return int(murmurhash2(key, JAVA_SEED) & 0x7FFFFFFF) % partitions
 
 
+def by_partition(messages: Sequence[Message], partitions: int) -> Mapping[int, Sequence[int]]:
+    """Partition → indexes of its messages, in their order."""
+    found: dict[int, list[int]] = {}
+    chosen = [(murmurhash2(m.key, JAVA_SEED) & 0x7FFFFFFF) % partitions for m in messages]  # partition_of, inlined
+    for index, partition in enumerate(chosen):
+        if partition in found:
+            found[partition].append(index)
+        else:
+            found[partition] = [index]
+    return found
+
+
 class TopicPartition(NamedTuple):
     topic: str
     partition: int

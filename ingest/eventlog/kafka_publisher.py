@@ -15,12 +15,11 @@ from typing import NamedTuple
 import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, KafkaTimeoutError
-from aiokafka.producer.message_accumulator import BatchBuilder
 
 from ingest.event import Message
-from ingest.eventlog import Published, partition_of
+from ingest.eventlog import Published, by_partition
 from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_batches import Page
+from ingest.eventlog.kafka_batches import Page, RecordBatch
 from ingest.eventlog.kafka_client import STOP_TIMEOUT, Cluster, ended, meaning, started
 
 log = structlog.get_logger()
@@ -97,12 +96,10 @@ class KafkaPublisher:
         self, producer: AIOKafkaProducer, topic: str, messages: Sequence[Message], limit: int
     ) -> Published:
         partitions = len(await producer.partitions_for(topic))
-        by_partition: dict[int, list[int]] = {}
-        for index, message in enumerate(messages):
-            by_partition.setdefault(partition_of(message.key, partitions), []).append(index)
+        parts = by_partition(messages, partitions)
         page = Page(messages, limit, int(time.time() * 1000), [])
         results = await asyncio.gather(
-            *(self._send(producer, topic, partition, page, indexes) for partition, indexes in by_partition.items()),
+            *(self._send(producer, topic, partition, page, indexes) for partition, indexes in parts.items()),
             return_exceptions=True,
         )
         for result in results:
@@ -128,7 +125,7 @@ class KafkaPublisher:
         return total
 
     async def _enqueue(
-        self, producer: AIOKafkaProducer, batch: BatchBuilder, topic: str, partition: int
+        self, producer: AIOKafkaProducer, batch: RecordBatch, topic: str, partition: int
     ) -> "asyncio.Future[object]":
         """The acknowledgement to come. The deadline is the page's, so a place in the queue that is not free within
         aiokafka's own limit is waited for again."""

@@ -40,7 +40,7 @@ async def new_topic(log: EventLog, *, partitions: int = 4, max_message: int = 1_
 
 
 def message(key: str, value: bytes = b"{}", headers: Sequence[tuple[str, bytes]] = HEADERS) -> Message:
-    return Message(key.encode(), value, list(headers))
+    return Message.of(key.encode(), value, headers)
 
 
 def numbered(count: int, *, keys: int = 7, first: int = 0) -> list[Message]:

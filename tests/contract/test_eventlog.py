@@ -57,7 +57,7 @@ async def test_what_was_published_is_read_byte_for_byte(event_log: EventLog) -> 
 
 async def test_an_empty_key_and_a_key_that_is_no_text_survive(event_log: EventLog) -> None:
     topic = await new_topic(event_log, partitions=1)
-    odd = [Message(key, b"{}", []) for key in (b"", b"\xff\x00")]
+    odd = [Message.of(key, b"{}", []) for key in (b"", b"\xff\x00")]
     await publish(event_log, topic, odd)
     assert [record.key for record in await read_all(event_log, topic)] == [b"", b"\xff\x00"]
 

@@ -24,6 +24,7 @@ from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span
 from ingest.postgres import open_postgres
 from ingest.redaction import Redactor
+from ingest.sources import SourceRecord
 from migrations.runner import migrate
 from tests.chaos import kafka_groups
 from tests.e2e.command import Engine
@@ -36,7 +37,8 @@ BATCH = BatchLimits.model_validate({"wait": "50ms", "records": 1000})
 
 
 def event(name: str, value: bytes = b'{"good":true}', key: str = "") -> Message:
-    return ENVELOPE.message(f"shop:orders:{name}", name, key or name, None, value)
+    [message] = ENVELOPE.messages([SourceRecord(name, None, key or name, None, None, value)])
+    return message
 
 
 @dataclass
@@ -91,7 +93,7 @@ async def test_bad_records_become_dead_letters_with_their_bytes_and_their_neighb
     engine: Engine, tmp_path: Path
 ) -> None:
     async with opened(engine, tmp_path) as place:
-        no_event = Message(b"k", b"no event at all", [("content-type", b"text/plain"), ("x", b"\xff")])
+        no_event = Message.of(b"k", b"no event at all", [("content-type", b"text/plain"), ("x", b"\xff")])
         broken = event("broken", b'{"half":')
         nul = event("nul\0id")
         good = [event(f"good-{n}") for n in range(50)]
