@@ -13,7 +13,6 @@ from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.errors import ConfigError
-from ingest.postgres import open_postgres
 from ingest.sqlite import NOW_MS, open_database, path_of
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ async def migrate(url: str) -> list[str]:
     if _engine(url) == "sqlite":
         async with open_database(path_of(url)) as database:
             return await database.write(_migrate_sqlite)
+    from ingest.postgres import open_postgres  # its driver is not needed for a file
+
     opened = open_postgres(url, size=1, statement_timeout=MIGRATION_TIMEOUT)
     async with opened as postgres, postgres.transaction() as connection:
         return await _migrate_postgres(connection)
@@ -50,6 +51,8 @@ async def pending(url: str) -> list[str]:
     files = migrations(_engine(url))
     applied: Mapping[int, tuple[str, str]] = {}
     if _engine(url) == "postgresql":
+        from ingest.postgres import open_postgres
+
         async with open_postgres(url, size=1) as postgres, postgres.transaction() as connection:
             applied = await _applied_postgres(connection)
     elif path_of(url).exists():

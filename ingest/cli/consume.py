@@ -15,7 +15,7 @@ from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, Lo
 from ingest.cli.ops import OpsOption, listening
 from ingest.errors import ConfigError
 from ingest.signals import stopping
-from ingest.web.ops import Readiness
+from ingest.web.readiness import Readiness
 
 INCOMPLETE = 1
 

@@ -7,7 +7,7 @@ import typer
 
 from ingest.config.model import Config
 from ingest.errors import ConfigError
-from ingest.web import ops as server
+from ingest.web.readiness import Readiness
 
 OpsOption = Annotated[
     str | None,
@@ -20,12 +20,14 @@ OpsOption = Annotated[
 
 
 def listening(
-    option: str | None, config: Config, readiness: server.Readiness, *, once: bool
+    option: str | None, config: Config, readiness: Readiness, *, once: bool
 ) -> AbstractAsyncContextManager[None]:
     """Raises ConfigError for what is no address."""
     wanted = option or (config.ops.listen if config.ops is not None else None)
     if wanted == "off" or (wanted is None and once):
         return nullcontext()
+    from ingest.web import ops as server  # a run that listens nowhere does without
+
     return server.serve(None if wanted is None else address(wanted), readiness)
 
 

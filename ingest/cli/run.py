@@ -20,9 +20,7 @@ from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
 from ingest.signals import stopping
 from ingest.sources.cursor import describe
-from ingest.sources.http import HttpSource
-from ingest.sources.transport import open_transport
-from ingest.web.ops import Readiness
+from ingest.web.readiness import Readiness
 
 log = structlog.get_logger()
 
@@ -98,6 +96,9 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
 
 async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
     """References of the selected sources are resolved here, and nowhere before."""
+    from ingest.sources.http import HttpSource  # the other verbs do without an HTTP client
+    from ingest.sources.transport import open_transport
+
     streams = []
     for name in dict.fromkeys(stream.source for stream in selected):
         source = resolve(app.config.sources[name], app.redactor, app.loaded.within(f"sources.{name}"))

@@ -8,7 +8,6 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from importlib.metadata import version
 
 import structlog
@@ -21,29 +20,12 @@ from starlette.routing import Route
 
 from ingest import metrics
 from ingest.errors import ConfigError
+from ingest.web.readiness import Readiness
 
 log = structlog.get_logger()
 
 DEFAULT_ADDRESS = ("127.0.0.1", 9090)
 SHUTDOWN = 2  # seconds for requests under way
-
-
-@dataclass
-class Readiness:
-    """Starts not ready; `blocked`: what has no answer from the log or a database, and the words of the failure."""
-
-    started: bool = False
-    blocked: dict[str, str] = field(default_factory=dict)
-
-    def set(self, part: str, problem: str | None) -> None:
-        if problem is None:
-            self.blocked.pop(part, None)
-        else:
-            self.blocked[part] = problem
-
-    @property
-    def ready(self) -> bool:
-        return self.started and not self.blocked
 
 
 class _Server(uvicorn.Server):
