@@ -126,16 +126,18 @@ class Poller:
     async def _not_seen(self, page: Page) -> tuple[list[SourceRecord], list[Seen]]:
         """The records that are not what was published last for their id, and what to remember of them."""
         known = {} if self.in_flight else await self._known([record.id for record in page.records])
-        fresh, seen = [], []
+        fresh = []
         for record in page.records:
             version = record.version or ""
-            if known.get(record.id) == version:
-                continue
-            known[record.id] = version
-            fresh.append(record)
-            if page.remember_all or _worth_remembering(record, page.remember_from):
-                seen.append(Seen(record.id, version, record.position))
-        return fresh, seen
+            if known.get(record.id) != version:
+                known[record.id] = version
+                fresh.append(record)
+        lowest = page.remember_from
+        return fresh, [
+            Seen(record.id, record.version or "", record.position)
+            for record in fresh
+            if page.remember_all or (record.position is not None and (lowest is None or record.position >= lowest))
+        ]
 
     async def _known(self, ids: Sequence[str]) -> dict[str, str]:
         """The version published last, for those of the ids that are remembered."""
@@ -232,10 +234,6 @@ class Poller:
             else:
                 self._report.blocked_by(None)
                 return result
-
-
-def _worth_remembering(record: SourceRecord, remember_from: int | None) -> bool:
-    return record.position is not None and (remember_from is None or record.position >= remember_from)
 
 
 async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:

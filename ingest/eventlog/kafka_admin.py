@@ -49,6 +49,8 @@ class KafkaAdmin:
             found = {name: every[name] for name in topics if every.get(name)}
             configs = await topic_configs(self._client, found)
             partitions = [TopicPartition(name, p["partition"]) for name, ps in found.items() for p in ps]
+            for name in found:  # else asking for offsets fails at first, and is tried again after the back-off
+                await self._consumer._client._wait_on_metadata(name)
             first = await self._consumer.beginning_offsets(partitions) if partitions else {}
             end = await self._consumer.end_offsets(partitions) if partitions else {}
         result = {}

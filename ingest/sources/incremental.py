@@ -5,6 +5,7 @@ verified, otherwise when the listing is complete; it never passes now − lag.
 """
 
 from collections.abc import Sequence
+from operator import gt
 
 import msgspec
 
@@ -56,28 +57,33 @@ class Bounds:
         """A page was asked for at `asked` and came at `now` (microseconds since 1970).
 
         What counts for the mark is the time of asking: rows that turned visible meanwhile may be missing."""
-        ceiling = asked - self._lag if self.micros else None
-        ascending = self._config.order == "asc"
         reached, last, disorder = progress.reached, progress.last, progress.disorder
-        for record in records:
-            position = record.position
-            if position is None:
-                continue
-            if ceiling is not None and position > ceiling:
-                if self._config.on_future == "fail" and position > now:
-                    raise SourceChanged(
-                        f"record {record.id}: {self._config.field} is {times.rfc3339(position)}, in the future"
-                    )
-                continue  # published, but the cursor stays behind it; no violation of the order
+        positions = [record.position for record in records if record.position is not None]
+        ceiling = asked - self._lag if self.micros else None
+        if ceiling is not None and positions and max(positions) > ceiling:
+            # published, but the cursor stays behind them; no violation of the order
+            self._check_future(records, max(ceiling, now))
+            positions = [position for position in positions if position <= ceiling]
+        ascending = self._config.order == "asc"
+        if positions:
             if ascending:
-                disorder = disorder or (last is not None and position < last)
-                last = position
-            if reached is None or position > reached:
-                reached = position
+                in_turn = positions if last is None else [last, *positions]
+                disorder = disorder or any(map(gt, in_turn, in_turn[1:]))
+                last = positions[-1]
+            reached = _highest(reached, max(positions))
         high_water = progress.high_water
         if ascending and not disorder:
             high_water = _highest(high_water, reached)
         return Progress(high_water, reached, last, disorder)
+
+    def _check_future(self, records: Sequence[SourceRecord], now: int) -> None:
+        if self._config.on_future != "fail":
+            return
+        for record in records:
+            if record.position is not None and record.position > now:
+                raise SourceChanged(
+                    f"record {record.id}: {self._config.field} is {times.rfc3339(record.position)}, in the future"
+                )
 
     def finish(self, progress: Progress) -> Progress:
         """The listing is complete."""
