@@ -7,13 +7,14 @@ import sqlite3
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import lru_cache
 
 import msgspec
 import structlog
 
 from checkpoints import Leases
 from ingest.errors import IngestError
-from ingest.event import Message, Record
+from ingest.event import Form, Message, Record
 from ingest.eventlog import (
     Admin,
     Published,
@@ -23,7 +24,7 @@ from ingest.eventlog import (
     Subscription,
     TopicInfo,
     TopicSpec,
-    partition_of,
+    by_partition,
 )
 from ingest.eventlog.sqlite_records import SqliteRecord, bounds, records_from, topic_of, translated
 from ingest.eventlog.sqlite_retention import TRIM_EVERY, trim
@@ -143,26 +144,38 @@ class SqliteReader:
 def _append(connection: sqlite3.Connection, name: str, messages: Sequence[Message]) -> Published:
     topic = topic_of(connection, name)
     now = time.time_ns() // 1_000_000
-    offsets: dict[int, int] = {}  # partition → next offset
+    headers = [_encode([*_shared(m.form), *zip(m.form.names, m.own, strict=True)]) for m in messages]
+    sizes = [len(m.key) + len(h) + len(m.value) for m, h in zip(messages, headers, strict=True)]
+    limit = topic.max_message
+    near = [index for index, size in enumerate(sizes) if size > limit // 2]
+    oversized = {index for index in near if messages[index].size() > limit}
     rows = []
-    oversized = []
-    size = 0
-    for index, message in enumerate(messages):
-        if message.size() > topic.max_message:
-            oversized.append(index)
-            continue
-        partition = partition_of(message.key, topic.partitions)
-        offset = offsets[partition] if partition in offsets else bounds(connection, topic, partition)[1]
-        offsets[partition] = offset + 1
-        headers = _encode(message.headers)
-        size += len(message.key) + len(headers) + len(message.value)
-        rows.append((topic.id, partition, offset, now, message.key, headers, message.value))
+    for partition, indexes in by_partition(messages, topic.partitions).items():
+        if oversized:
+            indexes = [index for index in indexes if index not in oversized]
+        begin = bounds(connection, topic, partition)[1]
+        rows += [
+            (topic.id, partition, offset, now, messages[index].key, headers[index], messages[index].value)
+            for offset, index in enumerate(indexes, begin)
+        ]
     connection.executemany(
         """INSERT INTO log (topic_id, partition, "offset", timestamp, key, headers, value)
            VALUES (?, ?, ?, ?, ?, ?, ?)""",
         rows,
     )
-    return Published(len(rows), size, tuple(oversized))
+    size = sum(sizes) - sum(sizes[index] for index in oversized)
+    return Published(len(rows), size, tuple(sorted(oversized)))
+
+
+def _shared(form: Form) -> list[msgspec.Raw]:
+    return _remembered(form) if form.names else _encoded(form)
+
+
+def _encoded(form: Form) -> list[msgspec.Raw]:
+    return [msgspec.Raw(_encode(header)) for header in form.shared]
+
+
+_remembered = lru_cache(64)(_encoded)  # not of forms that one message has alone
 
 
 def _identity(connection: sqlite3.Connection) -> str:
