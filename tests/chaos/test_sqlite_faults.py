@@ -25,6 +25,7 @@ from ingest.errors import ConfigError, IngestError, LogUnavailable, StoreUnavail
 from ingest.event import Envelope, Message
 from ingest.eventlog import Publisher, TopicSpec
 from ingest.eventlog.sqlite import SqliteLog
+from ingest.sources import SourceRecord
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate
 from tests.chaos.pipeline import CONSUMER, RECORDS, Pipeline
@@ -66,7 +67,8 @@ async def opened(path: Path) -> AsyncIterator[Parts]:
 
 
 def message(name: str) -> Message:
-    return Envelope(*STREAM, 1).message(f"billing:invoices:{name}", name, name, None, b'{"text":"%s"}' % (b"x" * 500))
+    record = SourceRecord(name, None, name, None, None, b'{"text":"%s"}' % (b"x" * 500))
+    return Envelope(*STREAM, 1).messages([record])[0]
 
 
 def work(parts: Parts, what: str) -> Coroutine[Any, Any, object]:
