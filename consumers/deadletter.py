@@ -41,7 +41,8 @@ async def isolate(events: Sequence[Event], write: Write) -> tuple[Written, list[
 
 
 async def bury(publisher: Publisher, topic: str, consumer: str, group: str, bad: Sequence[Bad]) -> None:
-    """Returns when every dead letter is acknowledged. Raises LogUnavailable, ConfigError when the topic is missing."""
+    """Returns when every dead letter is acknowledged. Raises LogUnavailable, and ConfigError when the topic is missing
+    or does not take one."""
     target = topic_for(topic, consumer)
     published = await publisher.publish(target, [of_record(record, group, error) for record, error in bad])
     if published.oversized:
@@ -49,6 +50,13 @@ async def bury(publisher: Publisher, topic: str, consumer: str, group: str, bad:
         raise ConfigError(
             f"{target} cannot hold the dead letter of {topic}[{record.partition}]@{record.offset}:"
             " raise its max.message.bytes"
+        )
+    if published.refused:
+        refused = published.refused[0]
+        record = bad[refused.at].record
+        raise ConfigError(
+            f"{target} refuses the dead letter of {topic}[{record.partition}]@{record.offset}:"
+            f" {refused.code}: {refused.reason}"
         )
     for _, error in bad:
         metrics.dead_letters.labels(topic, error.stage, error.code).inc()

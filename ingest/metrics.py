@@ -34,6 +34,15 @@ ack_seconds = Histogram(
     buckets=SECONDS,
 )
 unacked = Gauge("ingest_producer_unacked_pages", "Pages published and not acknowledged yet", ("topic",))
+unacked_records = Gauge("ingest_producer_unacked_records", "Records sent to brokers, not acknowledged", ("topic",))
+unacked_bytes = Gauge("ingest_producer_unacked_bytes", "Bytes sent to brokers, not acknowledged", ("topic",))
+oldest_unacked = Gauge(
+    "ingest_producer_oldest_unacked_timestamp_seconds", "Since when a page waits for the log, 0: none does", ("topic",)
+)
+producer_rebuilds = Counter("ingest_producer_rebuilds_total", "Kafka producers replaced, by why", ("reason",))
+retryable_errors = Counter(
+    "ingest_producer_retryable_errors_total", "Failures after which a batch was sent again", ("error",)
+)
 
 # ---- consumers
 GROUP = ("topic", "group")

@@ -45,6 +45,13 @@ class Target(NamedTuple):
     seen_limit: int
 
 
+class Unwanted(NamedTuple):
+    """What a topic will never take, and why."""
+
+    message: Message
+    error: BadRecord
+
+
 class Poller:
     """One run of one stream, under a claim that someone else keeps renewing. `log_name`: the log's identity."""
 
@@ -162,26 +169,20 @@ class Poller:
 
     async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> tuple[int, int]:
         """Returns how many events are in the topic, and how many dead letters the page left: all acknowledged."""
-        messages = self._envelope.messages(fresh)
-        oversized: list[Message] = []
+        unwanted: list[Unwanted] = []
+        topic, messages = self._target.topic, self._envelope.messages(fresh)
         if messages:
-            oversized = await self._acknowledged(self._target.topic, messages)
-        letters = [
-            deadletter.of_source(self._target.topic, b"", refused.value, (), refused.error) for refused in page.refused
-        ]
-        letters += [self._too_large(message) for message in oversized]
+            unwanted = await self._acknowledged(topic, messages)
+        letters = [deadletter.of_source(topic, b"", refused.value, (), refused.error) for refused in page.refused]
+        letters += [deadletter.of_source(topic, m.key, m.value, m.headers, error) for m, error in unwanted]
         if letters:
             await self._bury(letters)
-        return len(messages) - len(oversized), len(letters)
-
-    def _too_large(self, message: Message) -> Message:
-        error = BadRecord(f"{message.size()} bytes: more than the topic takes", stage="produce", code="too_large")
-        return deadletter.of_source(self._target.topic, message.key, message.value, message.headers, error)
+        return len(messages) - len(unwanted), len(letters)
 
     async def _bury(self, letters: list[Message]) -> None:
         """Publish dead letters; one that is too large even there keeps its bytes in the state database."""
         topic = deadletter.topic_for(self._target.topic, deadletter.SOURCE)
-        pointers = [await self._keep(letter) for letter in await self._acknowledged(topic, letters)]
+        pointers = [await self._keep(letter) for letter, _ in await self._acknowledged(topic, letters)]
         if pointers and await self._acknowledged(topic, pointers):
             raise ConfigError(f"{topic} cannot even hold the pointer to a record that is too large: raise max_message")
         first = dict(letters[0].headers)["dlq.error.message"].decode()
@@ -194,17 +195,24 @@ class Poller:
         reference = await self._persist("keep a record", lambda: keep(self._claim, name, letter.value, headers))
         return deadletter.pointer(letter, reference)
 
-    async def _acknowledged(self, topic: str, messages: Sequence[Message]) -> list[Message]:
-        """Publish until every message is acknowledged; returns those that the topic can never hold."""
+    async def _acknowledged(self, topic: str, messages: Sequence[Message]) -> list[Unwanted]:
+        """Publish until every message is acknowledged; returns those that the topic will never take."""
         started = time.monotonic()
         with metrics.unacked.labels(topic).track_inprogress():
             published = await self._persist("publish", lambda: self._watched(topic, messages))
         metrics.ack_seconds.labels(topic).observe(time.monotonic() - started)
         metrics.produced.labels(topic, "acked").inc(published.acknowledged)
         metrics.produced_bytes.labels(topic).inc(published.bytes)
-        if published.oversized:
-            metrics.produced.labels(topic, "oversize").inc(len(published.oversized))
-        return [messages[i] for i in published.oversized]
+        unwanted = []
+        for at in published.oversized:
+            metrics.produced.labels(topic, "oversize").inc()
+            words = f"{messages[at].size()} bytes: more than the topic takes"
+            unwanted.append(Unwanted(messages[at], BadRecord(words, stage="produce", code="too_large")))
+        for refused in published.refused:
+            metrics.produced.labels(topic, "refused").inc()
+            error = BadRecord(f"refused by the log: {refused.reason}", stage="produce", code=refused.code)
+            unwanted.append(Unwanted(messages[refused.at], error))
+        return unwanted
 
     async def _watched(self, topic: str, messages: Sequence[Message]) -> Published:
         """Publish, and say so when the acknowledgements keep us waiting."""

@@ -4,14 +4,15 @@ A topic name is `{source}.{stream}` unless the stream says otherwise. `durabilit
 two in sync, because `acks=all` promises no more than the replicas that are there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import structlog
 
 from ingest.config.model import TopicOverride, Topics
 from ingest.deadletter import HEADROOM, MARK
 from ingest.errors import ConfigError
-from ingest.eventlog import Admin, TopicSpec
+from ingest.event import Message
+from ingest.eventlog import Admin, Published, Publisher, TopicInfo, TopicSpec
 
 log = structlog.get_logger()
 
@@ -43,7 +44,7 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
     found = await admin.describe([s.name for s in specs])
     missing = [s for s in specs if s.name not in found]
     if replicated:
-        _check_safety(missing, config)  # before it is created
+        _check_safety([(s, False) for s in missing], config)  # before it is created
     if missing and not config.create:
         names_missing = ", ".join(s.name for s in missing)
         raise ConfigError(f"missing topics: {names_missing}; create them, or set `topics: {{create: true}}`")
@@ -55,7 +56,27 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
     there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
     _check_differences(there, TopicSpec._fields if replicated else ("partitions", "retention_ms", "max_message"))
     if replicated:
-        _check_safety([real for _, real in there], config)
+        infos = [found[wanted.name] for wanted, _ in there]
+        _check_safety([(info.spec, info.unclean) for info in infos], config)
+        _check_replicas(infos)
+
+
+class Restoring:
+    """A publisher whose dead-letter topics come back: one that was deleted while we run is made again by `prepare`.
+
+    A topic of events does not: who deleted it must say whether it is to begin anew."""
+
+    def __init__(self, publisher: Publisher, prepare: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+        self._publisher, self._prepare = publisher, prepare
+
+    async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
+        try:
+            return await self._publisher.publish(topic, messages)
+        except ConfigError:
+            if MARK not in topic:
+                raise
+            await self._prepare([topic])
+        return await self._publisher.publish(topic, messages)
 
 
 def _check_differences(topics: Sequence[tuple[TopicSpec, TopicSpec]], fields: Sequence[str]) -> None:
@@ -69,18 +90,35 @@ def _check_differences(topics: Sequence[tuple[TopicSpec, TopicSpec]], fields: Se
             log.warning("topic differs from the configuration", topic=wanted.name, differs=differs)
 
 
-def _check_safety(specs: Sequence[TopicSpec], config: Topics) -> None:
+def _check_safety(topics: Sequence[tuple[TopicSpec, bool]], config: Topics) -> None:
+    """`topics`: each with whether it may elect unclean leaders."""
     unsafe = ", ".join(
-        f"{spec.name} (replication {spec.replication}, min.insync.replicas {spec.min_insync})"
-        for spec in specs
-        if spec.replication < SAFE_REPLICATION or spec.min_insync < SAFE_IN_SYNC
+        f"{spec.name} (replication {spec.replication}, min.insync.replicas {spec.min_insync}"
+        f"{', unclean.leader.election.enable true' if unclean else ''})"
+        for spec, unclean in topics
+        if spec.replication < SAFE_REPLICATION or spec.min_insync < SAFE_IN_SYNC or unclean
     )
     if not unsafe:
         return
     if config.durability == "production":
         raise ConfigError(
-            f"not safe for production: {unsafe}; wants replication {SAFE_REPLICATION} and min.insync.replicas"
-            f" {SAFE_IN_SYNC}. Raise them, or say `topics: {{durability: relaxed}}` where losing a broker may lose"
-            " events"
+            f"not safe for production: {unsafe}; wants replication {SAFE_REPLICATION}, min.insync.replicas"
+            f" {SAFE_IN_SYNC} and no unclean elections. Change the topics, or say `topics: {{durability: relaxed}}`"
+            " where losing a broker may lose events"
         )
     log.warning("losing a broker may lose events of these topics", topics=unsafe)
+
+
+def _check_replicas(topics: Sequence[TopicInfo]) -> None:
+    """Brokers that are away now: an outage, and no reason to refuse. Too few copies for `min.insync.replicas` make the
+    log refuse writes, and then pages wait."""
+    for spec, _, _, in_sync, _ in topics:
+        if in_sync < spec.replication:
+            words = "cannot be written now" if in_sync < spec.min_insync else "has fewer copies than it should"
+            log.warning(
+                f"topic {words}: brokers are away",
+                topic=spec.name,
+                in_sync=in_sync,
+                replication=spec.replication,
+                min_insync=spec.min_insync,
+            )

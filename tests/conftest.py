@@ -85,6 +85,23 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
 
 
 @pytest.fixture(scope="session")
+def cluster_of_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
+    server = kafka_server.start(tmp_path_factory.mktemp("brokers"), brokers=3)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def three_brokers(cluster_of_three: Kafka) -> Iterator[Kafka]:
+    """Three brokers to kill, freeze and restart: every test finds all of them running and every copy in sync."""
+    cluster_of_three.heal()
+    yield cluster_of_three
+    cluster_of_three.heal()
+
+
+@pytest.fixture(scope="session")
 def kafka_url(kafka: Kafka) -> str:
     """`kafka://host:port`."""
     return kafka.url

@@ -60,7 +60,7 @@ def consume(
 
             runner = Runner(
                 name=name, batch=consumer.batch, log=await app.log(), admin=admin, store=await app.store(),
-                publisher=await app.publisher(), prepare=prepare, changed=changed,
+                publisher=topics.Restoring(await app.publisher(), prepare), prepare=prepare, changed=changed,
             )  # fmt: skip
             readiness.started = True
             patterns = tuple(topic or consumer.topics)

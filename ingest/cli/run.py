@@ -64,10 +64,15 @@ def run(
 
             stop = (await stack.enter_async_context(stopping())).stop
             admin = await app.admin()
-            await topics.ensure(admin, names(streams), app.config.topics, replicated=app.replicated)
+
+            async def prepare(names: Sequence[str]) -> None:
+                await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
+
+            await prepare(names(streams))
             checkpoints, leases = await app.state()
             log_name = await admin.identity()
-            runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, changed)
+            publisher = topics.Restoring(await app.publisher(), prepare)
+            runner = Runner(publisher, checkpoints, leases, app.holder, log_name, changed)
             readiness.started = True
             return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
 

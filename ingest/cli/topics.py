@@ -43,6 +43,7 @@ def describe(
             "partitions",
             "replication",
             "min in sync",
+            "in sync",
             "retention",
             "max message",
             "messages",
@@ -56,7 +57,9 @@ def describe(
 
 
 def _fields(info: TopicInfo) -> dict[str, object]:
-    return {**info.spec._asdict(), "first_offsets": info.first_offsets, "end_offsets": info.end_offsets}
+    described = {**info.spec._asdict(), **info._asdict()}
+    del described["spec"]
+    return described
 
 
 def _differs(info: TopicInfo, wanted: TopicSpec) -> str:
@@ -69,6 +72,6 @@ def _row(info: TopicInfo, differs: str) -> list[str]:
     days = "for ever" if spec.retention_ms < 0 else f"{spec.retention_ms / 86_400_000:g} d"
     count = sum(info.end_offsets) - sum(info.first_offsets)
     return [
-        spec.name, str(spec.partitions), str(spec.replication), str(spec.min_insync), days, f"{spec.max_message:,}",
-        f"{count:,}", differs,
+        spec.name, str(spec.partitions), str(spec.replication), str(spec.min_insync), str(info.in_sync), days,
+        f"{spec.max_message:,}", f"{count:,}", differs,
     ]  # fmt: skip

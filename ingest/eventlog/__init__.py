@@ -50,22 +50,36 @@ class Span(NamedTuple):
     end: int
 
 
+class Refused(NamedTuple):
+    """A message that the log refuses though it takes its neighbours. `at`: its index in the page; `code`: a short name
+    of the cause; `reason`: what the log says."""
+
+    at: int
+    code: str
+    reason: str
+
+
 class Published(NamedTuple):
-    """What became of a page. All messages are acknowledged but those at the indexes in `oversized`, not sent at all."""
+    """What became of a page. All messages are acknowledged but those at the indexes in `oversized`, which the topic can
+    never hold, and those in `refused`: neither are in the log."""
 
     acknowledged: int
     bytes: int  # of what was acknowledged, as it is in the log before compression
     oversized: tuple[int, ...]
+    refused: tuple[Refused, ...] = ()
 
 
 class Publisher(Protocol):
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
         """Returns when every message is durable (Kafka: acks=all from an idempotent producer; SQLite: committed).
 
-        Messages with the same key keep their order. A message that the topic can never hold is not sent but reported.
-        Raises LogUnavailable when an acknowledgement did not come within the delivery deadline: some of the messages
-        may be in the log, and publishing the same page again is right (it repeats them in the same order).
-        Raises ConfigError when the topic does not exist or may not be written.
+        Messages with the same key keep their order, also where something is sent twice: the first copies are in order.
+        A message that the topic can never hold, or that the log refuses though it takes others of the page, is reported
+        and holds up nothing. What is not acknowledged is sent again until the delivery deadline.
+        Raises LogUnavailable when an acknowledgement did not come by then: some of the messages may be in the log, and
+        publishing the same page again is right (it repeats them in the same order).
+        Raises ConfigError when the topic does not exist, also when it was deleted meanwhile, when it may not be
+        written, and when it refuses the whole page.
         """
 
 
@@ -119,11 +133,16 @@ class TopicSpec(NamedTuple):
 
 
 class TopicInfo(NamedTuple):
-    """What a topic is. Offsets are per partition: the first one kept, and the next one to be written."""
+    """What a topic is. Offsets are per partition: the first one kept, and the next one to be written.
+
+    `in_sync`: copies that are up to date now, of the partition that has the fewest. `unclean`: a copy that is not may
+    become the leader, and then what was acknowledged is lost (Kafka: unclean.leader.election.enable)."""
 
     spec: TopicSpec
     first_offsets: tuple[int, ...]
     end_offsets: tuple[int, ...]
+    in_sync: int = 1
+    unclean: bool = False
 
 
 class Admin(Protocol):

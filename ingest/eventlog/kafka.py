@@ -14,7 +14,7 @@ from ingest.event import Record
 from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
 from ingest.eventlog.kafka_admin import open_admin
 from ingest.eventlog.kafka_client import OPEN, Cluster, open_consumer, translated
-from ingest.eventlog.kafka_publisher import DELIVERY_DEADLINE, open_publisher
+from ingest.eventlog.kafka_publisher import PATIENCE, Patience, open_publisher
 from ingest.eventlog.kafka_subscription import open_subscription
 from ingest.eventlog.place import missing
 
@@ -26,16 +26,14 @@ READ_STALL = 60.0  # seconds without a record before the brokers count as gone
 class KafkaLog:
     """`bootstrap`: `host:port`, several of them joined by commas. Nothing is connected before a port is opened.
     `credentials`: how the brokers let us in; absent, without TLS and password.
-    `delivery_deadline`: seconds in which all of a page must be acknowledged."""
+    `patience`: how long a page is waited for."""
 
-    def __init__(
-        self, bootstrap: str, credentials: Credentials = OPEN, *, delivery_deadline: float = DELIVERY_DEADLINE
-    ) -> None:
+    def __init__(self, bootstrap: str, credentials: Credentials = OPEN, *, patience: Patience = PATIENCE) -> None:
         self._cluster = Cluster(bootstrap, credentials)
-        self._delivery_deadline = delivery_deadline
+        self._patience = patience
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
-        return open_publisher(self._cluster, self._delivery_deadline)
+        return open_publisher(self._cluster, self._patience)
 
     def subscribe(
         self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float

@@ -1,14 +1,17 @@
 """Topics of a Kafka cluster: which there are, what they are, and the missing ones made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import TypeVar
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import (
     InvalidReplicationFactorError,
+    KafkaError,
     NoError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -23,8 +26,12 @@ from ingest.eventlog.place import missing
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader
 CREATION_GRACE = 2.0  # seconds in which a topic just made may be unknown to the broker that is asked
 POLL = 0.05  # seconds between two looks
+ASK_PATIENCE = 45.0  # seconds in which a question is asked again: longer than one of them takes to time out
+ASK_AGAIN = 0.2  # seconds
 
 MIN_INSYNC, RETENTION, MAX_MESSAGE = "min.insync.replicas", "retention.ms", "max.message.bytes"
+UNCLEAN = "unclean.leader.election.enable"
+T = TypeVar("T")
 
 
 class KafkaAdmin:
@@ -40,12 +47,12 @@ class KafkaAdmin:
 
     async def topics(self) -> Sequence[str]:
         with translated("list topics"):
-            found = await self._client.describe_topics()
+            found = await _patiently(self._client.describe_topics)
         return sorted(t["topic"] for t in found if not t["is_internal"] and not t["topic"].startswith("__"))
 
     async def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
         with translated("describe topics"):
-            every = {t["topic"]: t["partitions"] for t in await self._client.describe_topics()}
+            every = {t["topic"]: t["partitions"] for t in await _patiently(self._client.describe_topics)}
             found = {name: every[name] for name in topics if every.get(name)}
             configs = await topic_configs(self._client, found)
             partitions = [TopicPartition(name, p["partition"]) for name, ps in found.items() for p in ps]
@@ -68,6 +75,8 @@ class KafkaAdmin:
                 spec,
                 first_offsets=tuple(first[TopicPartition(name, n)] for n in numbers),
                 end_offsets=tuple(end[TopicPartition(name, n)] for n in numbers),
+                in_sync=min(len(p["isr"]) for p in found[name]),
+                unclean=config[UNCLEAN] == "true",
             )
         return result
 
@@ -75,7 +84,8 @@ class KafkaAdmin:
         if not specs:
             return []
         with translated("create topics"):
-            response = await self._client.create_topics([_new_topic(spec) for spec in specs])
+            wanted = [_new_topic(spec) for spec in specs]
+            response = await _patiently(lambda: self._client.create_topics(wanted))
         by_name = {spec.name: spec for spec in specs}
         created = []
         for name, code, message, *_ in response.topic_errors:
@@ -93,7 +103,7 @@ class KafkaAdmin:
             async with asyncio.timeout(LEADERS_TIMEOUT):
                 while waiting:
                     with translated("wait for the leaders of new topics"):
-                        found = await self._client.describe_topics(sorted(waiting))
+                        found = await _patiently(partial(self._client.describe_topics, sorted(waiting)))
                     waiting -= {t["topic"] for t in found if _led(t["partitions"])}
                     if waiting:
                         await asyncio.sleep(POLL)
@@ -123,12 +133,12 @@ async def max_message_bytes(cluster: Cluster, topic: str) -> int:
 
 async def topic_configs(client: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[str, dict[str, str]]:
     """What we care about of each topic's configuration; topics that do not exist are left out."""
-    wanted = dict.fromkeys((MIN_INSYNC, RETENTION, MAX_MESSAGE))
+    wanted = dict.fromkeys((MIN_INSYNC, RETENTION, MAX_MESSAGE, UNCLEAN))
     resources = [ConfigResource(ConfigResourceType.TOPIC, topic, wanted) for topic in topics]
     if not resources:
         return {}
     result = {}
-    for response in await client.describe_configs(resources):
+    for response in await _patiently(lambda: client.describe_configs(resources)):
         for code, message, _, name, entries in response.resources:
             error = for_code(code)
             if error is NoError:
@@ -148,6 +158,18 @@ async def _open_client(cluster: Cluster) -> AsyncIterator[AIOKafkaAdminClient]:
         await client.close()
 
 
+async def _patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """The admin client asks some broker, also one that has just died, and asks once: so ask again."""
+    deadline = asyncio.get_running_loop().time() + ASK_PATIENCE
+    while True:
+        try:
+            return await ask()
+        except KafkaError as exc:
+            if not exc.retriable or asyncio.get_running_loop().time() > deadline:
+                raise
+        await asyncio.sleep(ASK_AGAIN)
+
+
 def _led(partitions: Sequence[Mapping[str, int]]) -> bool:
     return bool(partitions) and all(partition["leader"] >= 0 for partition in partitions)
 
@@ -161,7 +183,7 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
             MIN_INSYNC: str(spec.min_insync),
             RETENTION: str(spec.retention_ms),
             MAX_MESSAGE: str(spec.max_message),
-            "unclean.leader.election.enable": "false",
+            UNCLEAN: "false",
             "message.timestamp.type": "CreateTime",
         },
     )

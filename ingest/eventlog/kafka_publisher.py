@@ -1,34 +1,39 @@
-"""Publishes pages to Kafka: a page is sent as few batches per partition, and is done when all of them are acknowledged.
-
-A failed batch leaves a gap in the sequence numbers of aiokafka's idempotent producer, and every later batch of that
-partition is refused. So whatever fails, the producer is thrown away with all that it holds, and the next page gets a
-new one.
-"""
+"""Publishes pages to Kafka: a page is done when every message of it is acknowledged, or found to be one that the topic
+will never take."""
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
-import structlog
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaError, KafkaTimeoutError
+from aiokafka.errors import KafkaError
 
+from ingest.errors import LogUnavailable
 from ingest.event import Message
 from ingest.eventlog import Published, by_partition
 from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_batches import Page, RecordBatch
-from ingest.eventlog.kafka_client import STOP_TIMEOUT, Cluster, ended, meaning, started
+from ingest.eventlog.kafka_batches import Page
+from ingest.eventlog.kafka_client import Cluster, meaning
+from ingest.eventlog.kafka_delivery import Delivery
+from ingest.eventlog.kafka_lane import Lane
+from ingest.eventlog.kafka_supervisor import Supervisor
+from ingest.eventlog.kafka_unacked import Unacknowledged
 
-log = structlog.get_logger()
-
-DELIVERY_DEADLINE = 120.0  # seconds for all acknowledgements of a page
-MAX_IN_FLIGHT = 64_000_000  # bytes in batches that are not acknowledged, over all pages
-BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue
+STUCK_AFTER = 2  # request time-outs without a word from the brokers, after which the producer is replaced
 LIMIT_AGE = 300.0  # seconds after which max.message.bytes is read again
-ABANDON_TIMEOUT = 3.0  # seconds for requests on their way to a broker that may be gone
+LOOK_EVERY = 1.0  # seconds between looks at a page that waits
+
+
+class Patience(NamedTuple):
+    """Seconds for all acknowledgements of a page, and for one answer of a broker."""
+
+    deadline: float = 120.0
+    request: float = 30.0
+
+
+PATIENCE = Patience()
 
 
 class _Limit(NamedTuple):
@@ -37,168 +42,85 @@ class _Limit(NamedTuple):
 
 
 class KafkaPublisher:
-    """Made by `open_publisher`. Pages of different topics may be published at the same time."""
+    """Made by `open_publisher`. Pages may be published at the same time; they share one producer."""
 
-    def __init__(self, cluster: Cluster, deadline: float) -> None:
-        self._cluster = cluster
-        self._deadline = deadline  # seconds
-        self._producer: AIOKafkaProducer | None = None
-        self._changing = asyncio.Lock()  # held while the producer is made or thrown away
+    def __init__(self, cluster: Cluster, patience: Patience) -> None:
+        self._cluster, self._patience = cluster, patience
+        self._producers = Supervisor(cluster, patience.request)
+        self._unacknowledged = Unacknowledged()
         self._limits: dict[str, _Limit] = {}
-        self._in_flight = _Budget(MAX_IN_FLIGHT)
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
         if not messages:
             return Published(0, 0, ())
-        limit = await self._limit(topic)
-        producer = await self._current()
-        try:
-            async with asyncio.timeout(self._deadline):
-                return await self._deliver(producer, topic, messages, limit)
-        except (KafkaError, OSError) as exc:
-            await self._throw_away(producer)
-            raise meaning(exc, f"publish {len(messages)} messages to {topic}") from exc
+        with self._unacknowledged.page(topic):
+            page = Page(messages, await self._limit(topic), int(time.time() * 1000), [])
+            delivery = Delivery(topic, page, self._producers, self._unacknowledged, lambda: self._limit(topic, 0.0))
+            try:
+                async with asyncio.timeout(self._patience.deadline):
+                    await self._deliver(delivery)
+            except TimeoutError as exc:
+                raise LogUnavailable(
+                    f"Kafka: publish to {topic}: {delivery.acknowledged} of {len(messages)} messages acknowledged in"
+                    f" {self._patience.deadline:.0f} s{delivery.waited_for()}"
+                ) from exc
+            return delivery.published()
 
     async def close(self) -> None:
-        """Waits a bounded time for what a cancelled `publish` left behind."""
-        async with self._changing:
-            producer, self._producer = self._producer, None
-            if producer is None:
-                return
-            if not await ended(producer.flush(), STOP_TIMEOUT):
-                log.warning("closing the Kafka producer: some batches were not acknowledged")
-            await _abandon(producer)
+        """Bounded: whatever a cancelled `publish` left is dropped, as no cursor stands for it."""
+        await self._producers.close()
 
-    async def _limit(self, topic: str) -> int:
+    async def _deliver(self, delivery: Delivery) -> None:
+        topic, messages = delivery.topic, delivery.page.messages
+        lanes = [Lane(delivery, n, deque([part])) for n, part in (await self._parts(topic, messages)).items()]
+        try:
+            async with asyncio.TaskGroup() as group:
+                running = {group.create_task(lane.run()) for lane in lanes}
+                while running:
+                    _, running = await asyncio.wait(running, timeout=LOOK_EVERY)
+                    if running:
+                        await self._look(topic, lanes)
+        except BaseExceptionGroup as group_of:
+            first = group_of.exceptions[0]
+            raise first from first.__cause__
+
+    async def _parts(self, topic: str, messages: Sequence[Message]) -> Mapping[int, Sequence[int]]:
+        """Partition → indexes of its messages, in order."""
+        async with self._producers.producer() as producer:
+            if not producer.knows(topic):
+                await self._limit(topic, LOOK_EVERY)  # else a topic that is gone would be waited for
+            try:
+                partitions = await producer.partitions(topic)
+            except KafkaError as exc:
+                raise meaning(exc, f"publish to {topic}") from exc
+        return by_partition(messages, partitions)
+
+    async def _look(self, topic: str, lanes: Sequence[Lane]) -> None:
+        """While a page waits. Raises ConfigError when its topic is gone."""
+        for lane in lanes:
+            await lane.look(STUCK_AFTER * self._patience.request)
+        for producer in {lane.producer for lane in lanes}:
+            if producer is not None and (topic in producer.doubted or not producer.knows(topic)):
+                try:
+                    await self._limit(topic, 0.0)
+                except LogUnavailable:
+                    return
+                producer.doubted.discard(topic)
+
+    async def _limit(self, topic: str, age: float = LIMIT_AGE) -> int:
+        """max.message.bytes, read at most `age` seconds ago. Raises ConfigError when there is no such topic, and
+        LogUnavailable."""
         known = self._limits.get(topic)
-        if known is None or time.monotonic() - known.read_at > LIMIT_AGE:
+        if known is None or time.monotonic() - known.read_at > age:
+            self._limits.pop(topic, None)
             known = _Limit(await max_message_bytes(self._cluster, topic), time.monotonic())
             self._limits[topic] = known
         return known.bytes
 
-    async def _current(self) -> AIOKafkaProducer:
-        async with self._changing:
-            if self._producer is None:
-                self._producer = await _start(self._cluster)
-            return self._producer
-
-    async def _throw_away(self, producer: AIOKafkaProducer) -> None:
-        """Stop it before a new one is made: a batch that it still repeats would land behind the next page."""
-        async with self._changing:
-            if self._producer is not producer:
-                return  # another page that failed with it did it
-            self._producer = None
-            self._limits.clear()
-            log.warning("the Kafka producer is thrown away after a failed delivery; the next page gets a new one")
-            await _abandon(producer)
-
-    async def _deliver(
-        self, producer: AIOKafkaProducer, topic: str, messages: Sequence[Message], limit: int
-    ) -> Published:
-        partitions = len(await producer.partitions_for(topic))
-        parts = by_partition(messages, partitions)
-        page = Page(messages, limit, int(time.time() * 1000), [])
-        results = await asyncio.gather(
-            *(self._send(producer, topic, partition, page, indexes) for partition, indexes in parts.items()),
-            return_exceptions=True,
-        )
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-        oversized = tuple(sorted(page.oversized))
-        return Published(len(messages) - len(oversized), sum(r for r in results if isinstance(r, int)), oversized)
-
-    async def _send(
-        self, producer: AIOKafkaProducer, topic: str, partition: int, page: Page, indexes: Sequence[int]
-    ) -> int:
-        """Send one partition's part of a page, in order; returns its bytes when all of it is acknowledged."""
-        unacknowledged: deque[asyncio.Future[object]] = deque()
-        total = 0
-        async with aclosing(page.batches(indexes)) as batches:
-            async for batch in batches:
-                if len(unacknowledged) == BATCHES_AHEAD:
-                    await _acknowledged(unacknowledged.popleft())
-                total += batch.size()  # before it is sent, and compressed
-                unacknowledged.append(await self._enqueue(producer, batch, topic, partition))
-        while unacknowledged:
-            await _acknowledged(unacknowledged.popleft())
-        return total
-
-    async def _enqueue(
-        self, producer: AIOKafkaProducer, batch: RecordBatch, topic: str, partition: int
-    ) -> "asyncio.Future[object]":
-        """The acknowledgement to come. The deadline is the page's, so a place in the queue that is not free within
-        aiokafka's own limit is waited for again."""
-        size = batch.size()
-        acknowledgement: asyncio.Future[object] | None = None
-        await self._in_flight.take(size)
-        try:
-            while acknowledgement is None:
-                with suppress(KafkaTimeoutError):
-                    acknowledgement = await producer.send_batch(batch, topic, partition=partition)
-        except BaseException:
-            self._in_flight.give(size)
-            raise
-
-        def settled(acknowledgement: "asyncio.Future[object]") -> None:
-            self._in_flight.give(size)
-            if not acknowledgement.cancelled():
-                acknowledgement.exception()  # looked at, also where `publish` gave up before
-
-        acknowledgement.add_done_callback(settled)
-        return acknowledgement
-
-
-class _Budget:
-    """Bytes that may be in use at a time; more than all of it is granted to one who is alone."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._used = 0
-        self._freed = asyncio.Event()
-
-    async def take(self, size: int) -> None:
-        while self._used and self._used + size > self._limit:
-            self._freed.clear()
-            await self._freed.wait()
-        self._used += size
-
-    def give(self, size: int) -> None:
-        self._used -= size
-        self._freed.set()
-
-
-async def _acknowledged(acknowledgement: "asyncio.Future[object]") -> None:
-    """Not a plain `await`: that would cancel it along with `publish`, and nobody would look at its error."""
-    await asyncio.wait({acknowledgement})
-    acknowledgement.result()
-
-
-async def _start(cluster: Cluster) -> AIOKafkaProducer:
-    producer = AIOKafkaProducer(**cluster.settings(), enable_idempotence=True, acks="all", linger_ms=0)
-    try:
-        await started(producer, cluster)
-    except BaseException:
-        await _abandon(producer)
-        raise
-    return producer
-
-
-async def _abandon(producer: AIOKafkaProducer) -> None:
-    """Fail every batch that it holds, so that whoever waits for one is released, and end it within a bounded time.
-
-    `stop` alone would wait for batches that may never be acknowledged.
-    """
-    producer._message_accumulator.fail_all(KafkaError("the producer was thrown away after a failed delivery"))
-    try:
-        await ended(producer.stop(), ABANDON_TIMEOUT)
-    finally:
-        await producer.client.close()  # does nothing when it is closed
-
 
 @asynccontextmanager
-async def open_publisher(cluster: Cluster, deadline: float) -> AsyncIterator[KafkaPublisher]:
-    publisher = KafkaPublisher(cluster, deadline)
+async def open_publisher(cluster: Cluster, patience: Patience) -> AsyncIterator[KafkaPublisher]:
+    publisher = KafkaPublisher(cluster, patience)
     try:
         yield publisher
     finally:

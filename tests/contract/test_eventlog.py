@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from ingest.errors import ConfigError
 from ingest.event import Message
-from ingest.eventlog import EventLog, partition_of
+from ingest.eventlog import EventLog, Published, partition_of
 from ingest.eventlog.kafka import KafkaLog
 from tests.contract.eventlogs import (
     HEADERS,
@@ -111,7 +111,7 @@ async def test_publishing_says_what_became_of_the_page(event_log: EventLog) -> N
     assert published.acknowledged == 100
     assert published.oversized == ()
     assert payload <= published.bytes <= sum(m.size() for m in page)
-    assert nothing == (0, 0, ())
+    assert nothing == Published(0, 0, ())
 
 
 async def test_publishing_a_page_again_repeats_it_in_the_same_order(event_log: EventLog) -> None:
@@ -154,7 +154,7 @@ async def test_a_page_of_only_oversized_messages_publishes_nothing(event_log: Ev
     topic = await new_topic(event_log, max_message=20_000)
     async with event_log.publisher() as publisher:
         published = await publisher.publish(topic, [message("a", b"x" * 30_000), message("b", b"x" * 30_000)])
-    assert published == (0, 0, (0, 1))
+    assert published == Published(0, 0, (0, 1))
     assert await read_all(event_log, topic) == []
 
 

@@ -1,16 +1,13 @@
 """What only the Kafka log does: members that share a topic, brokers that refuse or do not answer."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from structlog.testing import capture_logs
 
 from ingest.errors import ConfigError, LogUnavailable
@@ -20,7 +17,6 @@ from tests.contract.eventlogs import (
     DEADLINE,
     WAIT,
     Store,
-    message,
     new_topic,
     numbered,
     offsets_by_partition,
@@ -30,11 +26,8 @@ from tests.contract.eventlogs import (
     some_batch,
     spec,
 )
-from tests.harness import kafka as kafka_server
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
-
-FROZEN_DEADLINE = 2.0  # seconds for a page, in the test whose broker does not answer
 
 
 @pytest.fixture
@@ -61,11 +54,6 @@ async def committed(cluster: AIOKafkaAdminClient, group: str) -> dict[int, int]:
     """Partition → committed offset, as lag tools see it."""
     found = await cluster.list_consumer_group_offsets(group)
     return {tp.partition: offset.offset for tp, offset in found.items()}
-
-
-async def set_max_message(cluster: AIOKafkaAdminClient, topic: str, limit: int) -> None:
-    config = {"max.message.bytes": str(limit)}
-    await cluster.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, config)])
 
 
 async def test_members_of_a_group_share_the_partitions_and_read_everything_once(log: KafkaLog) -> None:
@@ -174,69 +162,6 @@ async def test_offsets_trimmed_unread_are_said_to_be_lost_and_the_span_starts_at
     assert [record.offset for record in batch.records] == [7, 8, 9]
     assert (batch.spans[0].start, batch.spans[0].end) == (4, 10)
     assert [(entry["partition"], entry["first"], entry["count"]) for entry in logged] == [(0, 4, 3)]
-
-
-async def test_a_page_that_the_broker_refuses_is_an_outage_and_the_next_one_is_published(
-    log: KafkaLog, cluster: AIOKafkaAdminClient
-) -> None:
-    topic, neighbour = await new_topic(log, partitions=1), await new_topic(log, partitions=1)
-    page = [message("k", b"first"), message("k", random.Random(1).randbytes(10_000)), message("k", b"last")]
-    async with log.publisher() as publisher:
-        await publisher.publish(topic, numbered(3))
-        await set_max_message(cluster, topic, 5_000)
-        with pytest.raises(LogUnavailable, match="MessageSizeTooLarge"):
-            await publisher.publish(topic, page)
-        assert (await publisher.publish(neighbour, numbered(3))).acknowledged == 3
-        again = await publisher.publish(topic, page)
-    assert (again.acknowledged, again.oversized) == (2, (1,))
-    assert [record.value for record in await read_all(log, topic)][-2:] == [b"first", b"last"]
-
-
-async def test_pages_on_a_producer_that_failed_are_all_refused_and_all_published_on_the_next_try(
-    log: KafkaLog, cluster: AIOKafkaAdminClient
-) -> None:
-    topics = [await new_topic(log, partitions=1) for _ in range(4)]
-    page = [message("k", b"%d " % n + random.Random(n).randbytes(2_000)) for n in range(300)]
-    async with log.publisher() as publisher:
-
-        async def publish_until_acknowledged(topic: str) -> int:
-            attempts = 0
-            while True:
-                attempts += 1
-                try:
-                    await publisher.publish(topic, page)
-                except LogUnavailable:
-                    assert attempts < 20
-                else:
-                    return attempts
-
-        await publisher.publish(topics[0], numbered(1))
-        await set_max_message(cluster, topics[0], 400)
-        attempts = await asyncio.gather(*(publish_until_acknowledged(topic) for topic in topics))
-    assert attempts[0] > 1
-    for topic in topics[1:]:
-        assert [record.value for record in await read_all(log, topic)][-300:] == [m.value for m in page]
-
-
-async def test_a_broker_that_freezes_is_an_outage_and_the_page_is_published_when_it_is_back(tmp_path: Path) -> None:
-    kafka = kafka_server.start(tmp_path / "kafka")
-    try:
-        log = KafkaLog(kafka.bootstrap, delivery_deadline=FROZEN_DEADLINE)
-        topic = await new_topic(log, partitions=2)
-        async with log.publisher() as publisher:
-            await publisher.publish(topic, numbered(10))
-            kafka.pause()
-            with pytest.raises(LogUnavailable, match="TimeoutError"):
-                await publisher.publish(topic, numbered(10, first=10))
-            kafka.resume()
-            await publisher.publish(topic, numbered(10, first=10))
-            await publisher.publish(topic, numbered(10, first=20))
-        records = await read_all(log, topic)
-        for key in range(7):
-            values = [int(record.value[5:-1]) for record in records if record.value and record.key == b"key-%d" % key]
-            assert list(dict.fromkeys(values)) == [n for n in range(30) if n % 7 == key]
-    finally:
-        kafka.close()
 
 
 async def test_too_few_brokers_for_the_replication_is_for_a_person(log: KafkaLog) -> None:

@@ -8,10 +8,11 @@ import asyncio
 import os
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
@@ -21,6 +22,9 @@ from tests.harness.processes import docker_answers, free_ports, wait_until
 
 ADDRESS = "INGEST_TEST_KAFKA"
 PROBE_TIMEOUT_MS = 5_000
+SYNC_TIMEOUT = 90.0  # seconds until a broker that was away has caught up
+
+T = TypeVar("T")
 
 
 class Kafka:
@@ -34,6 +38,16 @@ class Kafka:
     @property
     def url(self) -> str:
         return f"kafka://{self.bootstrap}"
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[AIOKafkaAdminClient]:
+        """For what a person does to the cluster, or asks it."""
+        client = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        try:
+            await client.start()
+            yield client
+        finally:
+            await client.close()
 
     def kill(self, n: int = 1) -> None:
         """SIGKILL."""
@@ -51,6 +65,19 @@ class Kafka:
         self._broker(n).stop()
         self._broker(n).start()
         self.wait()
+
+    def heal(self) -> None:
+        """Every broker runs, and every copy of every partition is in sync."""
+        for broker in self._brokers:
+            broker.resume()
+            if not broker.running():
+                broker.start()
+        self.wait()
+        wait_until(
+            lambda: not _behind(self.bootstrap),
+            timeout=SYNC_TIMEOUT,
+            what=lambda: f"copies that are not in sync: {_behind(self.bootstrap)}",
+        )
 
     def stop(self) -> None:
         """All at once, politely: a broker that stops hands its partitions over."""
@@ -186,15 +213,38 @@ def _local_nodes(
 
 
 def _known_brokers(bootstrap: str) -> int:
-    """How many brokers the cluster says it has; 0 while it cannot say. On a thread: the caller may be in a loop."""
+    """How many brokers the cluster says it has; 0 while it cannot say."""
 
-    async def ask() -> int:
+    async def ask(admin: AIOKafkaAdminClient) -> int:
+        return len((await admin.describe_cluster())["brokers"])
+
+    return _ask(bootstrap, ask, 0)
+
+
+def _behind(bootstrap: str) -> Sequence[str]:
+    """Partitions that have fewer copies in sync than they have copies."""
+
+    async def ask(admin: AIOKafkaAdminClient) -> Sequence[str]:
+        return [
+            f"{topic['topic']}/{p['partition']}"
+            for topic in await admin.describe_topics()
+            for p in topic["partitions"]
+            if len(p["isr"]) < len(p["replicas"]) or p["leader"] < 0
+        ]
+
+    return _ask(bootstrap, ask, ["all: the cluster does not answer"])
+
+
+def _ask(bootstrap: str, question: Callable[[AIOKafkaAdminClient], Awaitable[T]], otherwise: T) -> T:
+    """On a thread: the caller may be in a loop."""
+
+    async def ask() -> T:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=PROBE_TIMEOUT_MS)
         try:
             await admin.start()
-            return len((await admin.describe_cluster())["brokers"])
+            return await question(admin)
         except (KafkaError, OSError, TimeoutError):
-            return 0
+            return otherwise
         finally:
             await admin.close()
 

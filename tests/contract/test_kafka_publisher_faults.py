@@ -1,0 +1,298 @@
+"""What a publisher does when brokers refuse a record, a page or a topic, lose a topic, or do not answer."""
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import ProducerFenced
+from aiokafka.producer.message_accumulator import BatchBuilder
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
+
+from ingest import topics
+from ingest.config.model import Topics
+from ingest.deadletter import topic_for
+from ingest.errors import ConfigError, LogUnavailable
+from ingest.event import Message
+from ingest.eventlog import partition_of
+from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka_client import Cluster
+from ingest.eventlog.kafka_producer import Producer
+from ingest.eventlog.kafka_publisher import Patience
+from tests.contract.eventlogs import HEADERS, message, new_topic, numbered, read_all
+from tests.harness import kafka as kafka_server
+from tests.harness.kafka import Kafka
+from tests.harness.names import unique
+
+DEADLINE = 120.0  # seconds that a test waits for what must come
+SMALL = Topics(partitions=1, replication=1, min_insync=1, durability="relaxed")
+
+
+@pytest.fixture
+def log(kafka: Kafka) -> KafkaLog:
+    return KafkaLog(kafka.bootstrap)
+
+
+@pytest_asyncio.fixture
+async def cluster(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
+    """What a person does to the cluster behind our back."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
+    await client.start()
+    yield client
+    await client.close()
+
+
+async def configure(cluster: AIOKafkaAdminClient, topic: str, **config: str) -> None:
+    settings = {name.replace("_", "."): value for name, value in config.items()}
+    await cluster.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+
+
+def rebuilds() -> float:
+    metric = next(m for m in REGISTRY.collect() if m.name == "ingest_producer_rebuilds")
+    return sum(sample.value for sample in metric.samples if sample.name.endswith("_total"))
+
+
+def shown(name: str, topic: str) -> float:
+    return REGISTRY.get_sample_value(f"ingest_producer_{name}", {"topic": topic}) or 0.0
+
+
+async def until(ready: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while not ready():  # noqa: ASYNC110 - the other side is a broker
+            await asyncio.sleep(0.02)
+
+
+def bulky(count: int, key: str = "k") -> list[Message]:
+    """Messages of 2 KB that do not compress: 250 of them are a batch."""
+    return [message(key, b"%d " % n + random.Random(n).randbytes(2_000)) for n in range(count)]
+
+
+def key_of(partition: int, partitions: int) -> str:
+    return next(key for key in map(str, range(1_000)) if partition_of(key.encode(), partitions) == partition)
+
+
+class Keyless(Message, frozen=True):
+    """What a compacted topic refuses: the one fault of a single record that a broker without plug-ins looks for."""
+
+    def size(self) -> int:
+        return 200
+
+
+def keyless(value: bytes = b"no key") -> Message:
+    return Keyless(None, value, HEADERS)  # type: ignore[arg-type]
+
+
+async def compacted(log: KafkaLog, cluster: AIOKafkaAdminClient) -> str:
+    topic = await new_topic(log, partitions=1)
+    await configure(cluster, topic, cleanup_policy="compact")
+    return topic
+
+
+async def values(log: KafkaLog, topic: str, partition: int = 0) -> Sequence[bytes | None]:
+    return [record.value for record in await read_all(log, topic) if record.partition == partition]
+
+
+@pytest.mark.parametrize("used_before", [True, False])
+async def test_a_page_under_a_limit_that_fell_is_published_in_order_but_for_what_is_too_large(
+    log: KafkaLog, cluster: AIOKafkaAdminClient, used_before: bool
+) -> None:
+    topic, neighbour = await new_topic(log, partitions=2), await new_topic(log, partitions=1)
+    key, other = key_of(1, 2), key_of(0, 2)
+    large = message(key, random.Random(1).randbytes(300_000))
+    small = [message(key, b"%d" % n + bytes(2_000)) for n in range(100, 900)]  # fit when they are compressed
+    page = [large, *bulky(100, key), *small]  # the first batch is refused, those behind it would not be
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, [message(key if used_before else other, b"before")])
+        await configure(cluster, topic, max_message_bytes="250000")
+        before = rebuilds()
+        published, undisturbed = await asyncio.gather(
+            publisher.publish(topic, page), publisher.publish(neighbour, bulky(900))
+        )
+        assert (published.acknowledged, published.oversized, published.refused) == (900, (0,), ())
+        assert undisturbed.acknowledged == 900
+        assert rebuilds() == before
+    there = [value for value in await values(log, topic, 1) if value != b"before"]
+    assert there == [m.value for m in page[1:]]
+    assert await values(log, neighbour) == [m.value for m in bulky(900)]
+
+
+async def test_a_limit_that_falls_while_pages_are_published_loses_and_doubles_nothing(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    pages = [bulky(300, str(n)) for n in range(20)]
+    async with log.publisher() as publisher:
+        for n, page in enumerate(pages):
+            lowering = asyncio.create_task(configure(cluster, topic, max_message_bytes=str(400_000 // (n + 1))))
+            assert (await publisher.publish(topic, page)).acknowledged == 300
+            await lowering
+    assert await values(log, topic) == [m.value for page in pages for m in page]
+
+
+async def test_a_record_that_the_broker_refuses_is_reported_and_its_neighbours_are_published_in_order(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await compacted(log, cluster)
+    page = numbered(400)
+    page[0] = page[211] = page[212] = page[399] = keyless()
+    async with log.publisher() as publisher:
+        before = rebuilds()
+        published = await publisher.publish(topic, page)
+        again = await publisher.publish(topic, numbered(1, first=400))
+        assert rebuilds() == before
+    assert [(refused.at, refused.code) for refused in published.refused] == [
+        (at, "invalid_record") for at in (0, 211, 212, 399)
+    ]
+    assert (published.acknowledged, again.acknowledged) == (396, 1)
+    good = [m for m in page if m.key is not None] + numbered(1, first=400)
+    assert await values(log, topic) == [m.value for m in good]
+
+
+async def test_one_refused_record_alone_in_its_page_is_reported(log: KafkaLog, cluster: AIOKafkaAdminClient) -> None:
+    topic = await compacted(log, cluster)
+    async with log.publisher() as publisher:
+        published = await publisher.publish(topic, [keyless()])
+    assert (published.acknowledged, len(published.refused)) == (0, 1)
+
+
+@pytest.mark.parametrize("count", [3, 500])
+async def test_a_topic_that_refuses_a_whole_page_is_for_a_person_and_nothing_is_set_aside(
+    log: KafkaLog, cluster: AIOKafkaAdminClient, count: int
+) -> None:
+    topic = await compacted(log, cluster)
+    async with log.publisher() as publisher:
+        with pytest.raises(ConfigError, match="refuses every record: invalid_record"):
+            await publisher.publish(topic, [keyless()] * count)
+        assert (await publisher.publish(topic, numbered(10))).acknowledged == 10
+    assert len(await values(log, topic)) == 10
+
+
+async def test_a_topic_deleted_while_it_is_written_is_for_a_person_and_the_others_go_on(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic, neighbour = await new_topic(log, partitions=2), await new_topic(log, partitions=1)
+    async with log.publisher() as publisher, asyncio.timeout(DEADLINE):
+        await publisher.publish(topic, numbered(10))
+        await publisher.publish(neighbour, numbered(10))
+        await cluster.delete_topics([topic])
+        with pytest.raises(ConfigError, match=f"{topic} does not exist"):
+            while True:  # the broker takes records until it has heard of it
+                await publisher.publish(topic, numbered(10))
+        assert (await publisher.publish(neighbour, numbered(10))).acknowledged == 10
+        with pytest.raises(ConfigError, match=f"{topic} does not exist"):
+            await publisher.publish(topic, numbered(10))
+        async with log.admin() as admin:
+            await topics.ensure(admin, [topic], SMALL, replicated=True)
+        assert (await publisher.publish(topic, numbered(10))).acknowledged == 10
+    assert len(await read_all(log, topic)) == 10
+
+
+async def test_a_dead_letter_topic_deleted_meanwhile_is_made_again_where_topics_may_be_created(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    letters = topic_for(unique("orders"), "source")
+    async with asyncio.timeout(DEADLINE), log.publisher() as publisher, log.admin() as admin:
+
+        async def prepare(names: Sequence[str]) -> None:
+            await topics.ensure(admin, names, SMALL, replicated=True)
+
+        async def refuse(names: Sequence[str]) -> None:
+            await topics.ensure(admin, names, SMALL.model_copy(update={"create": False}), replicated=True)
+
+        await prepare([letters])
+        await publisher.publish(letters, numbered(1))
+        await cluster.delete_topics([letters])
+        with pytest.raises(ConfigError, match=r"topics: \{create: true\}"):
+            while True:
+                await topics.Restoring(publisher, refuse).publish(letters, numbered(1))
+        assert (await topics.Restoring(publisher, prepare).publish(letters, numbered(3))).acknowledged == 3
+    assert len(await read_all(log, letters)) == 3
+
+
+async def test_a_producer_that_was_replaced_writes_nothing_behind_its_successor(kafka: Kafka, log: KafkaLog) -> None:
+    topic = await new_topic(log, partitions=1)
+
+    async def send(producer: Producer, value: bytes) -> None:
+        batch = BatchBuilder(10_000, 0)
+        batch.append(timestamp=time.time_ns() // 1_000_000, key=b"k", value=value)
+        await (await producer.enqueue(batch, topic, 0))
+
+    former, successor = (Producer(Cluster(kafka.bootstrap), 30.0) for _ in range(2))
+    try:
+        await former.start(None)
+        await send(former, b"first")
+        await successor.start(former)
+        await send(former, b"before it wrote")
+        await send(successor, b"second")
+        with pytest.raises(ProducerFenced):
+            await send(former, b"late")
+        await send(successor, b"third")
+    finally:
+        await former.abandon()
+        await successor.abandon()
+    assert await values(log, topic) == [b"first", b"before it wrote", b"second", b"third"]
+
+
+async def test_a_broker_that_freezes_is_an_outage_then_the_page_is_published_and_stopping_is_bounded(
+    tmp_path: Path,
+) -> None:
+    kafka = kafka_server.start(tmp_path / "kafka")
+    try:
+        topic, another = [await new_topic(KafkaLog(kafka.bootstrap), partitions=2) for _ in range(2)]
+        short = KafkaLog(kafka.bootstrap, patience=Patience(deadline=2.0))
+        stuck = KafkaLog(kafka.bootstrap, patience=Patience(deadline=DEADLINE, request=1.0))
+        async with asyncio.timeout(DEADLINE), short.publisher() as publisher, stuck.publisher() as patient:
+            await publisher.publish(topic, numbered(10))
+            await patient.publish(another, [message("other", b"%d" % 1000)])
+            kafka.pause()
+            with pytest.raises(LogUnavailable, match="0 of 10 messages acknowledged in 2 s"):
+                await publisher.publish(topic, numbered(10, first=10))
+            assert shown("oldest_unacked_timestamp_seconds", topic) > 0
+            assert shown("unacked_records", topic) == 0
+            before = rebuilds()
+            others = [message("other", b"%d" % n) for n in range(1001, 1011)]
+            waiting = asyncio.create_task(patient.publish(another, others))
+            await until(lambda: rebuilds() > before)
+            kafka.resume()
+            assert (await waiting).acknowledged == 10
+            await publisher.publish(topic, numbered(10, first=10))
+            await publisher.publish(topic, numbered(10, first=20))
+            assert shown("oldest_unacked_timestamp_seconds", topic) == 0
+            kafka.pause()
+            cut_short = asyncio.create_task(publisher.publish(topic, numbered(10, first=30)))
+            await until(lambda: shown("unacked_records", topic) > 0)
+            cut_short.cancel()
+            await asyncio.wait({cut_short})
+        kafka.resume()
+        other = [record.value for record in await read_all(KafkaLog(kafka.bootstrap), another)]
+        by_key: dict[bytes | None, list[bytes]] = {}
+        for record in await read_all(KafkaLog(kafka.bootstrap), topic):
+            by_key.setdefault(record.key, []).append(record.value or b"")
+    finally:
+        kafka.close()
+    assert list(dict.fromkeys(other)) == [b"%d" % n for n in range(1000, 1011)]
+    for n in range(7):
+        first_copies = [int(value[5:-1]) for value in dict.fromkeys(by_key[b"key-%d" % n])]
+        assert first_copies[: len(range(n, 30, 7))] == list(range(n, 30, 7))
+
+
+async def test_a_topic_that_may_elect_unclean_leaders_is_refused_or_warned_of(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    await configure(cluster, topic, unclean_leader_election_enable="true")
+    async with log.admin() as admin:
+        with capture_logs() as logged:
+            await topics.ensure(admin, [topic], SMALL, replicated=True)
+        warned = next(entry for entry in logged if "topics" in entry)
+        assert topic in warned["topics"]
+        assert "unclean.leader.election.enable true" in warned["topics"]
+        with pytest.raises(ConfigError, match=f"{topic} .*unclean.leader.election.enable true"):
+            strict = SMALL.model_copy(update={"durability": "production"})
+            await topics.ensure(admin, [topic], strict, replicated=True)
