@@ -23,6 +23,8 @@ def partition_of(key: bytes, partitions: int) -> int:
 
 def by_partition(messages: Sequence[Message], partitions: int) -> Mapping[int, Sequence[int]]:
     """Partition → indexes of its messages, in their order."""
+    if partitions == 1:
+        return {0: range(len(messages))}
     found: dict[int, list[int]] = {}
     chosen = [(murmurhash2(m.key, JAVA_SEED) & 0x7FFFFFFF) % partitions for m in messages]  # partition_of, inlined
     for index, partition in enumerate(chosen):

@@ -31,6 +31,7 @@ _LENGTH_COUNTS_FROM = 12  # byte of _START
 KNOWN = 4096  # numbers whose varints are looked up
 _MAGIC = 2
 _UNKNOWN = -1
+_NONE = b"\x01"  # -1 as a varint: the length of what is not there
 
 
 class RecordBatch:
@@ -102,7 +103,12 @@ def encoded(messages: Sequence[Message]) -> bytes:
         run = list(group)
         keys, values = [m.key for m in run], [m.value for m in run]
         offsets = _varints(range(len(records), len(records) + len(run)))
-        columns: list[Sequence[bytes]] = [offsets, _lengths(keys), keys, _lengths(values), values]
+        try:
+            key_lengths = _lengths(keys)
+        except TypeError:  # some have no key, which is another thing than an empty one
+            key_lengths = [_NONE if key is None else _varint(len(key)) for key in keys]
+            keys = [key or b"" for key in keys]
+        columns: list[Sequence[bytes]] = [offsets, key_lengths, keys, _lengths(values), values]
         for own in zip(*[m.own for m in run], strict=True):
             columns += _lengths(own), own
         template = _remembered(form) if form.names else _template(form)
