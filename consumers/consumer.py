@@ -5,6 +5,7 @@ are they committed to the log. So after a crash at any instruction the store say
 second time is a row that exists already. While the store writes one batch the next one is read.
 
 A bad record goes to the dead-letter topic. An outage is no bad record: then the consumer waits, and stays a member.
+`stop` ends every wait at once; only the batch that is being written is finished before.
 """
 
 import asyncio
@@ -20,7 +21,7 @@ from consumers.store import EventStore, Written
 from ingest import metrics
 from ingest.errors import BadRecord, LogUnavailable, StoreUnavailable, Superseded
 from ingest.event import Event, decode
-from ingest.eventlog import Batch, Publisher, Subscription
+from ingest.eventlog import UNKNOWN_TOPIC, Batch, Publisher, Span, Subscription
 from ingest.retry import backoff
 
 log = structlog.get_logger()
@@ -29,6 +30,8 @@ RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 10.0  # seconds
 LAG_EVERY = 1.0  # seconds between updates of the lag metric
 LOOK_EVERY = 10.0  # seconds between looks at where the store stands, while all that was written is confirmed
+NOTHING = Written(0, 0)
+OUTCOMES = ("inserted", "duplicate", "dead_lettered", "stale")  # of a record
 
 
 @dataclass
@@ -44,6 +47,17 @@ class Tally:
     inserted: int = 0
     duplicates: int = 0
     dead_letters: int = 0
+    trimmed: int = 0  # offsets that the log deleted before they were read: lost
+    replaced: int = 0  # times that the topic turned out to be deleted and made anew
+
+    def lost(self) -> str:
+        """What was never read and is gone, in words; empty: nothing."""
+        parts = []
+        if self.trimmed:
+            parts.append(f"{self.trimmed:,} offsets were deleted by the log before they were read")
+        if self.replaced:
+            parts.append("the topic was deleted and made anew; what the old one held unread is gone")
+        return "; ".join(parts)
 
     def blocked_by(self, reason: str | None) -> None:
         if reason != self.blocked:
@@ -58,6 +72,18 @@ class Finish(NamedTuple):
     reached: Callable[[], Awaitable[bool]]
 
 
+@dataclass
+class _Work:
+    """A batch and how far it is done. `letters` None: nobody knows yet which of its events cannot be stored."""
+
+    batch: Batch
+    events: list[Event]
+    bad: list[Bad]  # could not even be decoded
+    spans: Sequence[Span]  # whose offsets did not move yet
+    written: Written = NOTHING
+    letters: list[Bad] | None = None
+
+
 class Consumer:
     """One consumer on one topic. `publisher`: for dead letters."""
 
@@ -68,90 +94,130 @@ class Consumer:
         self._tally = tally
         self._labels = (tally.topic, tally.group)
         self._lag_shown = 0.0
-        self._done: dict[int, int] = {}  # partition → next offset, as far as we wrote it
+        self._lags: frozenset[int] = frozenset()  # partitions whose lag is shown
+        self._done: dict[int, int] = {}  # partition → next offset, as far as we wrote it, of the topic with this id
+        self._topic_id = UNKNOWN_TOPIC
         self._look_at = 0.0  # time.monotonic(), when to ask whether the store still says so
+        for outcome in OUTCOMES:
+            metrics.consumed.labels(*self._labels, outcome)  # from the start: `increase` does not see a first value
 
     async def run(self, stop: asyncio.Event, finish: "Finish | None" = None) -> None:
         """Until `stop` is set, or there is nothing left to do before `finish` (None: for ever).
 
         Raises ConfigError when a person must act, LogUnavailable, and Superseded when the topic has another consumer
         on SQLite."""
+        stopping = asyncio.create_task(stop.wait())
         reading = asyncio.create_task(self._subscription.next_batch())
+        attempt = 0  # to learn from the store where to begin
         try:
-            while not stop.is_set():
-                batch = await reading
-                if batch.records:
-                    self._tally.blocked_by(None)
+            while True:
+                await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+                if stop.is_set():
+                    return
+                try:
+                    batch = await reading
+                except StoreUnavailable as exc:
+                    attempt += 1
+                    await self._wait(attempt, exc, stop)
+                    reading = asyncio.create_task(self._subscription.next_batch())
+                    continue
+                attempt = 0
+                trouble = self._subscription.trouble()
+                if trouble is not None:
+                    self._tally.blocked_by(trouble)
+                elif self._subscription.settled():
+                    self._answered()
                 self._show_lag()
                 reading = asyncio.create_task(self._subscription.next_batch())
                 if batch.lost:
                     continue
+                if batch.trimmed and not batch.spans:
+                    self._count_trimmed(batch)
                 if (batch.spans and not await self._handle(batch, stop)) or await self._fell_back():
-                    await asyncio.wait([reading])  # what was read ahead is to be read again
-                    await self._rewind(stop)
+                    await _dropped(reading)  # what was read ahead is to be read again
+                    await self._subscription.rewind()
                     reading = asyncio.create_task(self._subscription.next_batch())
                 if finish is not None and await self._finished(finish, ask=not batch.spans):
                     return
         finally:
-            await asyncio.wait([reading])  # aiokafka's fetch must not be cancelled; it ends by itself
-            if not reading.cancelled():
-                reading.exception()
+            stopping.cancel()
+            await _dropped(reading)
+            metrics.paused.labels(*self._labels).set(0)
+            self._forget_partitions()
 
     async def _handle(self, batch: Batch, stop: asyncio.Event) -> bool:
-        """write → commit. False: the store stands elsewhere, or we were stopped; none of the batch's offsets moved."""
-        events, bad = _decoded(batch)
+        """write → commit. False: the store stands elsewhere, or we were stopped; what is left did not move."""
+        work = _Work(batch, *_decoded(batch), batch.spans)
         started = time.monotonic()
         attempt = 0
         while not batch.lost and not stop.is_set():
             attempt += 1
             try:
-                written, buried = await self._write(batch, events, bad)
+                await self._write(work)
             except (StoreUnavailable, LogUnavailable) as exc:
-                await self._wait(attempt, exc)
+                await self._wait(attempt, exc, stop)
             except Superseded as exc:
+                self._answered()
                 metrics.consumed.labels(*self._labels, "stale").inc(len(batch.records))
                 log.info("batch dropped: the store stands elsewhere", group=self._tally.group, reason=str(exc))
                 return False
             else:
-                metrics.paused.labels(*self._labels).set(0)
-                self._tally.blocked_by(None)
+                self._answered()
                 await self._subscription.commit(batch)
-                self._done.update({span.partition: span.end for span in batch.spans})
-                self._count(batch, written, buried, time.monotonic() - started)
+                self._remember(batch.spans)
+                self._count(work, time.monotonic() - started)
                 return True
         return False
 
-    async def _write(self, batch: Batch, events: Sequence[Event], bad: Sequence[Bad]) -> tuple[Written, int]:
-        """Rows and offsets in one transaction; where a record is bad: rows, then dead letters, then offsets."""
-        try:
-            if not bad:
-                return await self._store.write(self._name, events, batch.spans), 0
-        except BadRecord:
-            pass  # which one, `isolate` finds out
-        written, isolated = await isolate(events, lambda some: self._store.write(self._name, some, ()))
-        records = {(record.partition, record.offset): record for record in batch.records}
-        buried = [*bad, *(Bad(records[event.partition, event.offset], error) for event, error in isolated)]
-        await bury(self._publisher, self._tally.topic, self._name, self._tally.group, buried)
-        await self._store.write(self._name, (), batch.spans)
-        return written, len(buried)
+    async def _write(self, work: _Work) -> None:
+        """Rows and offsets in one transaction. Where a record is bad: the rows, the offsets of the partitions without
+        one, the dead letters, the rest of the offsets; so the other partitions do not wait for the dead letters. May be
+        repeated, and goes on where it failed."""
+        if work.letters is None:
+            try:
+                if not work.bad:
+                    work.written = await self._store.write(self._name, work.events, work.spans)
+                    return
+            except BadRecord:
+                pass  # which one, `isolate` finds out
+            work.written, isolated = await isolate(work.events, lambda some: self._store.write(self._name, some, ()))
+            records = {(record.partition, record.offset): record for record in work.batch.records}
+            found = [Bad(records[event.partition, event.offset], error) for event, error in isolated]
+            work.letters = [*work.bad, *found]
+        waiting = {letter.record.partition for letter in work.letters}
+        ready = [span for span in work.spans if span.partition not in waiting]
+        if ready:
+            await self._store.write(self._name, (), ready)
+            work.spans = [span for span in work.spans if span.partition in waiting]
+        await bury(self._publisher, self._tally.topic, self._name, self._tally.group, work.letters)
+        await self._store.write(self._name, (), work.spans)
 
-    async def _wait(self, attempt: int, exc: Exception) -> None:
-        """An outage: nothing is lost, nothing moves, and the group still knows us."""
+    async def _wait(self, attempt: int, exc: Exception, stop: asyncio.Event) -> None:
+        """An outage: nothing is lost, nothing moves, and the group still knows us. Ends early when `stop` is set."""
         metrics.paused.labels(*self._labels).set(1)
         self._tally.blocked_by(str(exc))
         self._look_at = 0.0  # another server may answer next
+        self._show_lag()
         log.warning("paused: cannot write yet", group=self._tally.group, attempt=attempt, error=str(exc))
-        await self._subscription.idle(backoff(attempt, RETRY_BASE, RETRY_CAP))
+        waits = [self._subscription.idle(backoff(attempt, RETRY_BASE, RETRY_CAP)), stop.wait()]
+        tasks = [asyncio.ensure_future(wait) for wait in waits]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
-    async def _rewind(self, stop: asyncio.Event) -> None:
-        attempt = 0
-        while not stop.is_set():
-            attempt += 1
-            try:
-                return await self._subscription.rewind()
-            except StoreUnavailable as exc:
-                await self._wait(attempt, exc)
-        return None
+    def _answered(self) -> None:
+        metrics.paused.labels(*self._labels).set(0)
+        self._tally.blocked_by(None)
+
+    def _remember(self, spans: Sequence[Span]) -> None:
+        for span in spans:
+            if span.topic_id != self._topic_id:  # the topic was made anew: its offsets are others
+                self._done.clear()
+                self._topic_id = span.topic_id
+            self._done[span.partition] = span.end
 
     async def _fell_back(self) -> bool:
         """Whether the store stands before what it had confirmed to us: it lost its last transactions, in a failover or
@@ -160,7 +226,7 @@ class Consumer:
             return False
         self._look_at = time.monotonic() + LOOK_EVERY
         try:
-            stored = await self._store.offsets(self._name, self._tally.topic)
+            stored = await self._store.offsets(self._name, self._tally.topic, self._topic_id)
         except StoreUnavailable as exc:
             self._tally.blocked_by(str(exc))
             log.warning("the store does not answer", group=self._tally.group, error=str(exc))
@@ -180,8 +246,9 @@ class Consumer:
             self._look_at = 0.0  # should it say no
         return (own or ask) and await finish.reached()
 
-    def _count(self, batch: Batch, written: Written, buried: int, seconds: float) -> None:
+    def _count(self, work: _Work, seconds: float) -> None:
         tally, labels, now = self._tally, self._labels, time.time()
+        written, buried, records = work.written, len(work.letters or ()), work.batch.records
         tally.batches += 1
         tally.inserted += written.inserted
         tally.duplicates += written.duplicates
@@ -190,20 +257,44 @@ class Consumer:
         for outcome, count in counts.items():
             if count:
                 metrics.consumed.labels(*labels, outcome).inc(count)
-        metrics.batch_records.labels(*labels).observe(len(batch.records))
+        metrics.batch_records.labels(*labels).observe(len(records))
         metrics.write_seconds.labels(*labels, "ok").observe(seconds)
         metrics.progressed.labels(*labels).set(now)
-        if batch.records:
-            oldest = min(record.timestamp for record in batch.records)
+        if records:
+            oldest = min(record.timestamp for record in records)
             metrics.record_to_row.labels(*labels).observe(max(0.0, now - oldest / 1000))
+        self._count_trimmed(work.batch)
         tally.changed(tally)
+
+    def _count_trimmed(self, batch: Batch) -> None:
+        metrics.trimmed.labels(*self._labels).inc(batch.trimmed)
+        self._tally.trimmed += batch.trimmed
 
     def _show_lag(self) -> None:
         if time.monotonic() - self._lag_shown < LAG_EVERY:
             return
         self._lag_shown = time.monotonic()
+        owned = self._subscription.partitions()
+        metrics.assigned.labels(*self._labels).set(len(owned))
+        for partition in self._lags - owned:
+            metrics.lag.remove(self._tally.group, self._tally.topic, str(partition))
+        self._lags &= owned
         for partition, behind in self._subscription.lag().items():
             metrics.lag.labels(self._tally.group, self._tally.topic, str(partition)).set(behind)
+            self._lags |= {partition}
+
+    def _forget_partitions(self) -> None:
+        metrics.assigned.labels(*self._labels).set(0)
+        for partition in self._lags:
+            metrics.lag.remove(self._tally.group, self._tally.topic, str(partition))
+
+
+async def _dropped(reading: "asyncio.Task[Batch]") -> None:
+    """Ends at once, and reads nothing: the subscription keeps what it has fetched."""
+    reading.cancel()
+    await asyncio.wait([reading])
+    if not reading.cancelled():
+        reading.exception()  # looked at, so that asyncio does not complain of it
 
 
 def _decoded(batch: Batch) -> tuple[list[Event], list[Bad]]:

@@ -8,23 +8,27 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 from consumers.consumer import Consumer, Finish, Tally
 from consumers.store import EventStore
+from ingest import metrics
 from ingest.config.model import BatchLimits
 from ingest.deadletter import MARK, topic_for
 from ingest.errors import ConfigError, Superseded, Transient
 from ingest.eventlog import Admin, EventLog, Publisher, Subscription, TopicInfo
 from ingest.retry import backoff
+from ingest.topics import Restoring
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 DISCOVER_EVERY = 30.0  # seconds between looks for new topics
 FIRST_EVERY = 1.0  # seconds, while there is none yet
 RETRY_BASE, RETRY_CAP = 0.5, 30.0  # seconds
-PATIENCE = 12  # tries to join under --once
+PATIENCE = 12  # tries to open what is needed, and to join under --once; with the back-off, some two minutes
 
 
 def matching(topics: Sequence[str], patterns: Sequence[str], consumer: str) -> list[str]:
@@ -36,6 +40,21 @@ def matching(topics: Sequence[str], patterns: Sequence[str], consumer: str) -> l
         if not topic.endswith(f"{MARK}{consumer}")
         and any(fnmatchcase(topic, pattern) and (MARK in pattern or MARK not in topic) for pattern in patterns)
     ]
+
+
+async def patiently(act: Callable[[], Awaitable[T]], stop: asyncio.Event) -> T:
+    """What `act` returns, as soon as the log and the databases answer. Raises Transient when they stay away, or when
+    `stop` is set meanwhile."""
+    attempt = 0
+    while True:
+        attempt += 1
+        try:
+            return await act()
+        except Transient as exc:
+            if attempt >= PATIENCE or stop.is_set():
+                raise
+            log.warning("cannot begin yet", attempt=attempt, error=str(exc))
+            await _wait(stop, backoff(attempt, RETRY_BASE, RETRY_CAP))
 
 
 @dataclass
@@ -54,12 +73,18 @@ class Runner:
 
     async def once(self, patterns: Sequence[str], stop: asyncio.Event) -> list[Tally]:
         """Every topic up to the end offsets as they are now. Raises Transient when the log stays away."""
-        infos = await self.admin.describe(matching(await self.admin.topics(), patterns, self.name))
-        await self.prepare([topic_for(topic, self.name) for topic in infos])
+        goals = await patiently(lambda: self._goals(patterns), stop)
         async with asyncio.TaskGroup() as group:
-            for topic, info in infos.items():
-                group.create_task(self._consume(topic, stop, _ends(info)))
+            for topic, goal in goals.items():
+                group.create_task(self._consume(topic, stop, goal))
         return list(self.tallies.values())
+
+    async def _goals(self, patterns: Sequence[str]) -> Mapping[str, "Goal"]:
+        found = matching(await self.admin.topics(), patterns, self.name)
+        ids = await self.admin.topic_ids(found)
+        infos = await self.admin.describe(found)
+        await self.prepare([topic_for(topic, self.name) for topic in infos])
+        return {topic: Goal(ids[topic], _ends(info)) for topic, info in infos.items() if topic in ids}
 
     async def forever(self, patterns: Sequence[str], stop: asyncio.Event) -> list[Tally]:
         async with asyncio.TaskGroup() as group:
@@ -81,55 +106,93 @@ class Runner:
             log.info("consuming", consumer=self.name, topic=topic)
         return found
 
-    async def _consume(self, topic: str, stop: asyncio.Event, ends: Mapping[int, int] | None) -> None:
+    async def _consume(self, topic: str, stop: asyncio.Event, goal: "Goal | None") -> None:
         tally = self._tally(topic)
-        finish = None if ends is None else Finish(ends, lambda: self._is_done(topic, ends))
+        finish = None if goal is None else Finish(goal.ends, lambda: self._is_done(topic, goal))
+        letters = Restoring(self.publisher, self.prepare)
         failures = 0
         while not stop.is_set():
             batches = tally.batches
             try:
                 if finish is not None and await finish.reached():
                     return  # perhaps by another process, which on SQLite would not let us in
-                async with self._subscribe(topic, tally.group) as subscription:
-                    await Consumer(self.name, subscription, self.store, self.publisher, tally).run(stop, finish)
+                async with self._subscribe(tally) as subscription:
+                    tally.failed = None
+                    await Consumer(self.name, subscription, self.store, letters, tally).run(stop, finish)
                 return
             except ConfigError as exc:  # of this topic; the others go on
                 failures = 1 if tally.batches > batches else failures + 1
                 tally.failed = str(exc)
                 tally.blocked_by(str(exc))
                 log.error("cannot consume: a person must act", group=tally.group, error=str(exc))
-                if ends is not None:
+                if goal is not None:
                     return
                 await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
             except (Transient, Superseded) as exc:
                 failures = 1 if tally.batches > batches else failures + 1
-                if ends is not None and failures >= PATIENCE:
+                if goal is not None and failures >= PATIENCE:
                     raise
                 tally.blocked_by(str(exc))
+                metrics.rejoins.labels(topic, tally.group).inc()
                 log.warning("cannot consume yet", group=tally.group, attempt=failures, error=str(exc))
                 await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
 
-    async def _is_done(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """The store has reached the ends. Not where it stands behind the end of now: that is another topic's offset,
-        and reading will say so."""
-        offsets = await self.store.offsets(self.name, topic)
-        if any(offsets.get(partition, 0) < end for partition, end in ends.items()):
-            return False
+    async def _is_done(self, topic: str, goal: "Goal") -> bool:
+        """The store has reached the ends. Not where it stands behind the end of now: what that means, reading will say.
+        Raises ConfigError when the topic is another one than it was."""
         info = (await self.admin.describe([topic])).get(topic)
         if info is None:  # deleted meanwhile: reading will say so
+            return False
+        if (await self.admin.topic_ids([topic])).get(topic, goal.topic_id) != goal.topic_id:
+            raise ConfigError(f"{topic} was deleted and made anew while it was read: run again to read the new one")
+        offsets = await self.store.offsets(self.name, topic, goal.topic_id)
+        if any(offsets.get(partition, 0) < end for partition, end in goal.ends.items()):
             return False
         now = info.end_offsets
         return all(offset <= now[partition] for partition, offset in offsets.items() if partition < len(now))
 
-    def _subscribe(self, topic: str, group: str) -> AbstractAsyncContextManager[Subscription]:
-        async def start() -> Mapping[int, int]:
-            return await self.store.offsets(self.name, topic)
+    def _subscribe(self, tally: Tally) -> AbstractAsyncContextManager[Subscription]:
+        async def start(topic_id: str) -> Mapping[int, int]:
+            return await self._start(tally, topic_id)
 
         limits = self.batch
-        return self.log.subscribe(topic, group, start, records=limits.records, bytes=limits.bytes, wait=limits.wait)
+        return self.log.subscribe(
+            tally.topic, tally.group, start, records=limits.records, bytes=limits.bytes, wait=limits.wait
+        )
+
+    async def _start(self, tally: Tally, topic_id: str) -> Mapping[int, int]:
+        """Where the store stands in this very topic. One that was deleted and made anew is read from its beginning:
+        stopping would not bring back what the old one took along, and rows that exist stay single."""
+        offsets = await self.store.offsets(self.name, tally.topic, topic_id)
+        if offsets:
+            return offsets
+        others = await self.store.other_ids(self.name, tally.topic, topic_id)
+        if others:
+            tally.replaced += 1
+            metrics.replaced.labels(tally.topic, tally.group).inc()
+            log.error(
+                "the topic was deleted and made anew: read from its beginning; what the old one held unread is lost",
+                topic=tally.topic,
+                group=tally.group,
+                id=topic_id,
+                read_before=list(others),
+            )
+            tally.changed(tally)
+        return offsets
 
     def _tally(self, topic: str) -> Tally:
-        return self.tallies.setdefault(topic, Tally(topic, f"{self.name}.{topic}", self.changed))
+        if topic not in self.tallies:
+            self.tallies[topic] = tally = Tally(topic, f"{self.name}.{topic}", self.changed)
+            for counter in (metrics.rebalances, metrics.rejoins, metrics.trimmed, metrics.replaced):
+                counter.labels(topic, tally.group)  # from the start: `increase` does not see a first value
+        return self.tallies[topic]
+
+
+class Goal(NamedTuple):
+    """Where `once` stops: `ends` is partition → end offset of the partitions that hold anything, in this very topic."""
+
+    topic_id: str
+    ends: Mapping[int, int]
 
 
 def _ends(info: TopicInfo) -> Mapping[int, int]:

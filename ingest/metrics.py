@@ -51,6 +51,15 @@ batch_records = Histogram(
     "ingest_consumer_batch_records", "Records of a batch", GROUP, buckets=(1, 10, 100, 500, 1000, 2500, 5000, 10000)
 )
 write_seconds = Histogram("ingest_sink_write_duration_seconds", "Writing a batch", (*GROUP, "outcome"), buckets=SECONDS)
+rebalances = Counter("ingest_consumer_rebalances_total", "Times that partitions were assigned to this member", GROUP)
+assigned = Gauge("ingest_consumer_assigned_partitions", "Partitions of this member", GROUP)
+rejoins = Counter("ingest_consumer_rejoins_total", "Memberships given up and begun anew", GROUP)
+trimmed = Counter(
+    "ingest_consumer_offsets_trimmed_total", "Offsets that the log deleted before they were read: lost", GROUP
+)
+replaced = Counter(
+    "ingest_consumer_topics_replaced_total", "Times that a topic turned out to be deleted and made anew", GROUP
+)
 paused = Gauge("ingest_consumer_paused", "1 while the store does not answer", GROUP)
 progressed = Gauge("ingest_consumer_last_progress_timestamp_seconds", "When a batch was finished last", GROUP)
 lag = Gauge(

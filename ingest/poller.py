@@ -20,7 +20,7 @@ from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
 from ingest import deadletter, metrics
 from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message
-from ingest.eventlog import Published, Publisher
+from ingest.eventlog import Locate, Published, Publisher, same_place
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Source, SourceRecord
@@ -53,7 +53,7 @@ class Unwanted(NamedTuple):
 
 
 class Poller:
-    """One run of one stream, under a claim that someone else keeps renewing. `log_name`: the log's identity."""
+    """One run of one stream, under a claim that someone else keeps renewing. `locate` names a topic of the log."""
 
     def __init__(
         self,
@@ -62,15 +62,16 @@ class Poller:
         source: Source,
         publisher: Publisher,
         checkpoints: Checkpoints,
-        log_name: str,
+        locate: Locate,
         report: Report,
     ) -> None:
         self._target, self._claim, self._source = target, claim, source
         self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
         self._envelope = Envelope(*target.stream, claim.lease.fence)
-        self._seen_in = f"{log_name}/{target.topic}"
-        self._moved = claim.seen_in not in (None, self._seen_in)  # what was seen was published somewhere else
-        self._asks = claim.seen > 0 and not self._moved  # the database remembers ids that this run did not publish
+        self._locate = locate
+        self._seen_in = claim.seen_in  # until `run` asks
+        self._moved = False  # what was seen was published somewhere else
+        self._asks = claim.seen > 0  # the database remembers ids that this run did not publish
         self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
@@ -88,6 +89,7 @@ class Poller:
         """Until the listing ends, or `stop` is set and the page in hand is saved. Says in the report how it ended.
 
         Raises Transient, Permanent and Superseded; what was saved before stays good."""
+        await self._look_where()
         pages = self._source.pages(self._claim.cursor, self._report)
         fetching = asyncio.ensure_future(anext(pages))
         try:
@@ -105,6 +107,22 @@ class Poller:
             if not fetching.cancelled():
                 fetching.exception()  # looked at, so that asyncio does not complain of it
             await pages.aclose()
+
+    async def _look_where(self) -> None:
+        """What was seen counts only in the topic in which it was published: not in another log, and not in a topic of
+        this name that was made anew."""
+        topic = self._target.topic
+        self._seen_in = await self._persist("look at the topic", lambda: self._locate(topic))
+        self._moved = self._claim.seen_in is not None and not same_place(self._claim.seen_in, self._seen_in)
+        self._asks = self._claim.seen > 0 and not self._moved
+        if self._moved and self._claim.seen:
+            log.warning(
+                "the topic is not the one that was published to: what was seen is forgotten, a full listing is "
+                "published again",
+                stream=str(self._target.stream),
+                topic=self._seen_in,
+                published_to=self._claim.seen_in,
+            )
 
     async def _handle(self, page: Page) -> None:
         """publish → save cursor."""

@@ -17,7 +17,7 @@ from checkpoints import Checkpoints, Claim, Leases, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL, keep
 from ingest import deadletter
 from ingest.errors import BadRecord, ConfigError, Permanent, StoreUnavailable, Superseded, Transient
-from ingest.eventlog import Publisher
+from ingest.eventlog import Locate, Publisher
 from ingest.poller import Poller, Target
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
@@ -46,14 +46,14 @@ class Stream:
 
 @dataclass(frozen=True)
 class Runner:
-    """`log_name`: the log's identity. `lease_ttl`: seconds that a stream stays ours without a sign of life, and that
+    """`locate` names a topic of the log. `lease_ttl`: seconds that a stream stays ours without a sign of life, and that
     `once` waits for another's."""
 
     publisher: Publisher
     checkpoints: Checkpoints
     leases: Leases
     holder: str
-    log_name: str
+    locate: Locate
     changed: Callable[[Report], None] = lambda report: None
     lease_ttl: float = LEASE_TTL
     latest: dict[StreamId, Report] = field(default_factory=dict)  # of each stream, the run under way or the last one
@@ -128,7 +128,7 @@ class Runner:
         """One run under a claim that is being kept; returns the claim as it stands after it."""
         report.cursor_from = report.cursor_to = describe(claim.cursor)
         poller = Poller(
-            stream.target, claim, stream.source, self.publisher, self.checkpoints, self.log_name, report
+            stream.target, claim, stream.source, self.publisher, self.checkpoints, self.locate, report
         )
         try:
             await poller.run(stop)

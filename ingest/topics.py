@@ -72,9 +72,10 @@ class Restoring:
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
         try:
             return await self._publisher.publish(topic, messages)
-        except ConfigError:
+        except ConfigError as exc:
             if MARK not in topic:
                 raise
+            log.warning("cannot publish dead letters: making sure that their topic is there", error=str(exc))
             await self._prepare([topic])
         return await self._publisher.publish(topic, messages)
 

@@ -2,7 +2,7 @@
 
     events(event_id PRIMARY KEY, source, stream, key, type, occurred_at, ingested_at, topic, partition, "offset",
            payload)
-    offsets(consumer, topic, partition, next_offset)
+    offsets(consumer, topic, topic_id, partition, next_offset)
 
 Rows and the offsets that they stand for move in one transaction, or not at all.
 """
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from ingest.errors import Superseded
 from ingest.event import Event
-from ingest.eventlog import Span
+from ingest.eventlog import UNKNOWN_TOPIC, Span
 
 
 class Written(NamedTuple):
@@ -62,8 +62,12 @@ def superseded(consumer: str, span: Span, stands: int | None) -> Superseded:
 
 
 class EventStore(Protocol):
-    async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
-        """Partition → next offset to read; empty for a topic that this consumer has never written."""
+    async def offsets(self, consumer: str, topic: str, topic_id: str = UNKNOWN_TOPIC) -> Mapping[int, int]:
+        """Partition → next offset to read; empty for a topic that this consumer has never written. Offsets that were
+        kept while nobody knew the id become those of `topic_id`."""
+
+    async def other_ids(self, consumer: str, topic: str, topic_id: str) -> Sequence[str]:
+        """The ids of other topics of this name that the consumer has offsets in: deleted ones, or another log's."""
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         """Insert the events that have no row yet and move the offsets of `spans`, in one transaction.

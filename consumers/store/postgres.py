@@ -17,7 +17,7 @@ from consumers.store.copytext import COLUMNS, line
 from consumers.store.row import distinct, moment, no_text, payload
 from ingest.errors import StoreUnavailable
 from ingest.event import Event
-from ingest.eventlog import Span
+from ingest.eventlog import UNKNOWN_TOPIC, Span
 from ingest.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -33,12 +33,35 @@ class PostgresStore:
         self._postgres = postgres
         self._to_filter = 0  # batches to look up before they are copied
 
-    async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
+    async def offsets(self, consumer: str, topic: str, topic_id: str = UNKNOWN_TOPIC) -> Mapping[int, int]:
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
-                "SELECT partition, next_offset FROM ingest.offsets WHERE consumer = $1 AND topic = $2", consumer, topic
+                """SELECT partition, next_offset, topic_id FROM ingest.offsets
+                   WHERE consumer = $1 AND topic = $2 AND topic_id IN ('', $3)""",
+                consumer,
+                topic,
+                topic_id,
             )
+            if any(row["topic_id"] != topic_id for row in rows):
+                await connection.execute(
+                    """UPDATE ingest.offsets SET topic_id = $3
+                       WHERE consumer = $1 AND topic = $2 AND topic_id = ''""",
+                    consumer,
+                    topic,
+                    topic_id,
+                )
         return {row["partition"]: row["next_offset"] for row in rows}
+
+    async def other_ids(self, consumer: str, topic: str, topic_id: str) -> Sequence[str]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(
+                """SELECT DISTINCT topic_id FROM ingest.offsets
+                   WHERE consumer = $1 AND topic = $2 AND topic_id <> $3 ORDER BY topic_id""",
+                consumer,
+                topic,
+                topic_id,
+            )
+        return [row["topic_id"] for row in rows]
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         # Every writer inserts in the order of ids, so two that share some can wait for each other in one direction
@@ -137,17 +160,18 @@ class _RowExists(Exception):
 
 async def _move(connection: "Connection", consumer: str, spans: Sequence[Span]) -> None:
     """Compare-and-set of all spans, locked in their order. Raises Superseded when one stands elsewhere."""
-    topics, partitions, starts, ends = zip(*spans, strict=True)
+    topics, partitions, starts, ends, ids = zip(*spans, strict=True)
     moved = await connection.fetch(
         """
-        INSERT INTO ingest.offsets AS stored (consumer, topic, partition, next_offset)
-        SELECT $1, topic, partition, "end"
-        FROM unnest($2::text[], $3::int[], $5::bigint[]) AS span (topic, partition, "end")
-        ON CONFLICT (consumer, topic, partition) DO UPDATE
+        INSERT INTO ingest.offsets AS stored (consumer, topic, topic_id, partition, next_offset)
+        SELECT $1, topic, topic_id, partition, "end"
+        FROM unnest($2::text[], $6::text[], $3::int[], $5::bigint[]) AS span (topic, topic_id, partition, "end")
+        ON CONFLICT (consumer, topic, topic_id, partition) DO UPDATE
         SET next_offset = excluded.next_offset, updated_at = clock_timestamp()
         WHERE stored.next_offset = (
-            SELECT start FROM unnest($2::text[], $3::int[], $4::bigint[]) AS span (topic, partition, start)
-            WHERE span.topic = stored.topic AND span.partition = stored.partition
+            SELECT start FROM unnest($2::text[], $6::text[], $3::int[], $4::bigint[])
+                AS span (topic, topic_id, partition, start)
+            WHERE span.topic = stored.topic AND span.topic_id = stored.topic_id AND span.partition = stored.partition
         )
         RETURNING topic, partition
         """,
@@ -156,14 +180,17 @@ async def _move(connection: "Connection", consumer: str, spans: Sequence[Span]) 
         partitions,
         starts,
         ends,
+        ids,
     )
     if len(moved) == len(spans):
         return
     refused = next(span for span in spans if (span.topic, span.partition) not in {tuple(row) for row in moved})
     stands = await connection.fetchval(
-        "SELECT next_offset FROM ingest.offsets WHERE consumer = $1 AND topic = $2 AND partition = $3",
+        """SELECT next_offset FROM ingest.offsets
+           WHERE consumer = $1 AND topic = $2 AND topic_id = $3 AND partition = $4""",
         consumer,
         refused.topic,
+        refused.topic_id,
         refused.partition,
     )
     raise superseded(consumer, refused, stands)

@@ -12,7 +12,7 @@ from consumers.store import Query, Row, Written, superseded
 from consumers.store.row import distinct, moment, no_text, payload
 from ingest.errors import BadRecord
 from ingest.event import Event, rfc3339
-from ingest.eventlog import Span
+from ingest.eventlog import UNKNOWN_TOPIC, Span
 from ingest.sqlite import Database
 
 PAGE = 500  # rows read at once
@@ -24,9 +24,25 @@ class SqliteStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
-        statement = "SELECT partition, next_offset FROM offsets WHERE consumer = ? AND topic = ?"
-        return await self._database.read(lambda connection: dict(connection.execute(statement, (consumer, topic))))
+    async def offsets(self, consumer: str, topic: str, topic_id: str = UNKNOWN_TOPIC) -> Mapping[int, int]:
+        def read(connection: sqlite3.Connection) -> dict[int, int]:
+            statement = "SELECT partition, next_offset FROM offsets WHERE consumer = ? AND topic = ? AND topic_id = ?"
+            return dict(connection.execute(statement, (consumer, topic, topic_id)))
+
+        def adopt(connection: sqlite3.Connection) -> dict[int, int]:
+            statement = "UPDATE offsets SET topic_id = ? WHERE consumer = ? AND topic = ? AND topic_id = ?"
+            connection.execute(statement, (topic_id, consumer, topic, UNKNOWN_TOPIC))
+            return read(connection)
+
+        if topic_id != UNKNOWN_TOPIC and UNKNOWN_TOPIC in await self.other_ids(consumer, topic, topic_id):
+            return await self._database.write(adopt)
+        return await self._database.read(read)
+
+    async def other_ids(self, consumer: str, topic: str, topic_id: str) -> Sequence[str]:
+        statement = """SELECT DISTINCT topic_id FROM offsets
+                       WHERE consumer = ? AND topic = ? AND topic_id <> ? ORDER BY topic_id"""
+        rows = await self._database.read(lambda c: c.execute(statement, (consumer, topic, topic_id)).fetchall())
+        return [found for (found,) in rows]
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         now = time.time_ns() // 1_000_000
@@ -67,15 +83,16 @@ class SqliteStore:
 def _move(connection: sqlite3.Connection, consumer: str, span: Span, now: int) -> None:
     moved = connection.execute(
         """
-        INSERT INTO offsets (consumer, topic, partition, next_offset, updated_at) VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT (consumer, topic, partition) DO UPDATE
+        INSERT INTO offsets (consumer, topic, topic_id, partition, next_offset, updated_at) VALUES (?, ?, ?, ?, ?, ?)
+        ON CONFLICT (consumer, topic, topic_id, partition) DO UPDATE
         SET next_offset = excluded.next_offset, updated_at = excluded.updated_at WHERE next_offset = ?
         """,
-        (consumer, span.topic, span.partition, span.end, now, span.start),
+        (consumer, span.topic, span.topic_id, span.partition, span.end, now, span.start),
     ).rowcount
     if not moved:
-        statement = "SELECT next_offset FROM offsets WHERE consumer = ? AND topic = ? AND partition = ?"
-        [stands] = connection.execute(statement, (consumer, span.topic, span.partition)).fetchone()
+        statement = """SELECT next_offset FROM offsets
+                       WHERE consumer = ? AND topic = ? AND topic_id = ? AND partition = ?"""
+        [stands] = connection.execute(statement, (consumer, span.topic, span.topic_id, span.partition)).fetchone()
         raise superseded(consumer, span, stands)
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from consumers.consumer import Tally
-from consumers.run import Runner
+from consumers.run import Runner, patiently
 from ingest import topics
 from ingest.app import App
 from ingest.cli import show
@@ -50,17 +50,20 @@ def consume(
 
             def changed(tally: Tally) -> None:
                 readiness.set(tally.topic, tally.blocked)
+                if lost := tally.lost():
+                    readiness.lost[tally.topic] = lost
                 progress.tally(tally)
 
             stop = (await stack.enter_async_context(stopping())).stop
-            admin = await app.admin()
+            admin = await patiently(app.admin, stop)
 
             async def prepare(found: Sequence[str]) -> None:
                 await topics.ensure(admin, found, app.config.topics, replicated=app.replicated)
 
             runner = Runner(
-                name=name, batch=consumer.batch, log=await app.log(), admin=admin, store=await app.store(),
-                publisher=topics.Restoring(await app.publisher(), prepare), prepare=prepare, changed=changed,
+                name=name, batch=consumer.batch, log=await app.log(), admin=admin,
+                store=await patiently(app.store, stop), publisher=await patiently(app.publisher, stop),
+                prepare=prepare, changed=changed,
             )  # fmt: skip
             readiness.started = True
             patterns = tuple(topic or consumer.topics)
@@ -76,4 +79,5 @@ def consume(
         failed = [tally for tally in found if tally.failed is not None]
         for tally in failed:
             typer.echo(f"{tally.topic}: {REDACTOR.scrub(tally.failed or '')}", err=True)
-        raise typer.Exit(INCOMPLETE if stopped or failed else 0)
+        lost = any(tally.lost() for tally in found)
+        raise typer.Exit(INCOMPLETE if stopped or failed or lost else 0)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Annotated
 
 import structlog
@@ -15,6 +16,7 @@ from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, Lo
 from ingest.cli.ops import OpsOption, listening
 from ingest.config.references import resolve
 from ingest.errors import ConfigError, IngestError, Transient
+from ingest.eventlog import located
 from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
@@ -70,9 +72,8 @@ def run(
 
             await prepare(names(streams))
             checkpoints, leases = await app.state()
-            log_name = await admin.identity()
             publisher = topics.Restoring(await app.publisher(), prepare)
-            runner = Runner(publisher, checkpoints, leases, app.holder, log_name, changed)
+            runner = Runner(publisher, checkpoints, leases, app.holder, partial(located, admin), changed)
             readiness.started = True
             return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
 

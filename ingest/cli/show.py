@@ -103,7 +103,7 @@ def tallies(found: Sequence[Tally], *, as_json: bool) -> None:
     if as_json:
         rows = [
             {"topic": t.topic, "group": t.group, "batches": t.batches, "inserted": t.inserted,
-             "duplicates": t.duplicates, "dead_letters": t.dead_letters}
+             "duplicates": t.duplicates, "dead_letters": t.dead_letters, "trimmed": t.trimmed, "replaced": t.replaced}
             for t in found
         ]  # fmt: skip
         print(json.dumps(rows, indent=2))
@@ -112,6 +112,9 @@ def tallies(found: Sequence[Tally], *, as_json: bool) -> None:
     for t in found:
         table.add_row(t.topic, t.group, f"{t.batches:,}", f"{t.inserted:,}", f"{t.duplicates:,}", f"{t.dead_letters:,}")
     _print(table)
+    for t in found:
+        if t.lost():
+            print(f"{t.topic}: LOST: {t.lost()}")
 
 
 def rows(columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:

@@ -13,7 +13,27 @@ from murmurhash2 import murmurhash2
 
 from ingest.event import Message, Record
 
+UNKNOWN_TOPIC = ""
+"""Stands where a topic's id stands when nobody knows it: brokers before Kafka 2.8 have none, and neither had version
+0.1.0 of this program."""
+
 JAVA_SEED = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
+
+
+Locate = Callable[[str], Awaitable[str]]
+"""Names the place of a topic: the log, the topic, and which topic of that name, as `log/topic/id`. Raises
+LogUnavailable. `located` does it."""
+
+
+async def located(admin: "Admin", topic: str) -> str:
+    """`log/topic` where nobody knows the id."""
+    topic_id = (await admin.topic_ids([topic])).get(topic, UNKNOWN_TOPIC)
+    return "/".join([await admin.identity(), topic, *([topic_id] if topic_id != UNKNOWN_TOPIC else [])])
+
+
+def same_place(one: str, other: str) -> bool:
+    """A place without an id fits every topic of its name."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -44,12 +64,14 @@ class Span(NamedTuple):
     """A piece of one partition: `start` is where the reader stood before it, `end` the next offset after it.
 
     Offsets in between may be missing (compaction, transaction markers), so `end - start` is no record count.
+    `topic_id`: which topic of that name it was; one that is deleted and made anew has another id.
     """
 
     topic: str
     partition: int
     start: int
     end: int
+    topic_id: str = UNKNOWN_TOPIC
 
 
 class Refused(NamedTuple):
@@ -88,12 +110,14 @@ class Publisher(Protocol):
 class Batch(msgspec.Struct):
     """Records of one topic in offset order per partition, and the spans that they cover. May be empty.
 
-    `lost` turns true when a partition of the batch was taken away: do not write it.
+    `lost` turns true when a partition of the batch was taken away: do not write it. `trimmed`: how many offsets the
+    log had deleted before anyone read them, in these spans or in earlier ones.
     """
 
     records: Sequence[Record]
     spans: tuple[Span, ...]
     lost: bool = False
+    trimmed: int = 0
 
 
 class Subscription(Protocol):
@@ -102,7 +126,8 @@ class Subscription(Protocol):
     async def next_batch(self) -> Batch:
         """The next records of the partitions that this member owns; waits a bounded time, then gives an empty batch.
 
-        May be called again before the batch before was committed (reading ahead). Raises LogUnavailable.
+        May be called again before the batch before was committed (reading ahead); may be cancelled. Raises
+        LogUnavailable also when the membership makes no progress any more: then subscribe anew.
         """
 
     async def commit(self, batch: Batch) -> None:
@@ -116,11 +141,22 @@ class Subscription(Protocol):
         """Wait without reading, and stay a member: while the store does not answer. What was read ahead is kept."""
 
     def lag(self) -> Mapping[int, int]:
-        """Records between the position handed out last and the end of each owned partition, as known without asking."""
+        """Records between the position handed out last and the end of each owned partition, as known without asking.
+        A partition whose beginning is not known yet is missing."""
+
+    def partitions(self) -> frozenset[int]:
+        """Those that are owned now."""
+
+    def settled(self) -> bool:
+        """Its partitions, if any, are assigned, and it is known where to begin in them."""
+
+    def trouble(self) -> str | None:
+        """What keeps the log from answering, in words; this member waits, and goes on by itself."""
 
 
-StartOffsets = Callable[[], Awaitable[Mapping[int, int]]]
-"""Where the store stands: partition → next offset. A partition that is missing begins at its first offset."""
+StartOffsets = Callable[[str], Awaitable[Mapping[int, int]]]
+"""Given the topic's id, where the store stands in it: partition → next offset. A partition that is missing begins at
+its first offset."""
 
 
 class TopicSpec(NamedTuple):
@@ -150,6 +186,10 @@ class TopicInfo(NamedTuple):
 class Admin(Protocol):
     async def identity(self) -> str:
         """Names this log, whatever address it was reached by: another log has another name."""
+
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        """The id of each topic: one that is deleted and made anew has another. Missing topics are left out; the id is
+        UNKNOWN_TOPIC where the brokers have none."""
 
     async def topics(self) -> Sequence[str]:
         """Names of all topics, sorted, internal ones left out."""

@@ -16,8 +16,10 @@ from ingest.eventlog.kafka_admin import open_admin
 from ingest.eventlog.kafka_client import OPEN, Cluster, open_consumer, translated
 from ingest.eventlog.kafka_publisher import PATIENCE, Patience, open_publisher
 from ingest.eventlog.kafka_subscription import open_subscription
+from ingest.eventlog.kafka_watchdog import Times
 from ingest.eventlog.place import missing
 
+DEFAULT_TIMES = Times()
 READ_RECORDS = 1_000
 READ_WAIT_MS = 1_000
 READ_STALL = 60.0  # seconds without a record before the brokers count as gone
@@ -26,11 +28,18 @@ READ_STALL = 60.0  # seconds without a record before the brokers count as gone
 class KafkaLog:
     """`bootstrap`: `host:port`, several of them joined by commas. Nothing is connected before a port is opened.
     `credentials`: how the brokers let us in; absent, without TLS and password.
-    `patience`: how long a page is waited for."""
+    `patience`: how long a page is waited for. `times`: of memberships in groups."""
 
-    def __init__(self, bootstrap: str, credentials: Credentials = OPEN, *, patience: Patience = PATIENCE) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        credentials: Credentials = OPEN,
+        *,
+        patience: Patience = PATIENCE,
+        times: Times = DEFAULT_TIMES,
+    ) -> None:
         self._cluster = Cluster(bootstrap, credentials)
-        self._patience = patience
+        self._patience, self._times = patience, times
 
     def publisher(self) -> AbstractAsyncContextManager[Publisher]:
         return open_publisher(self._cluster, self._patience)
@@ -38,7 +47,9 @@ class KafkaLog:
     def subscribe(
         self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
     ) -> AbstractAsyncContextManager[Subscription]:
-        return open_subscription(self._cluster, topic, group, start, records=records, bytes=bytes, wait=wait)
+        return open_subscription(
+            self._cluster, topic, group, start, self._times, records=records, bytes=bytes, wait=wait
+        )
 
     def admin(self) -> AbstractAsyncContextManager[Admin]:
         return open_admin(self._cluster)

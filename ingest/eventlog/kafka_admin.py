@@ -21,6 +21,7 @@ from aiokafka.errors import (
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import TopicInfo, TopicSpec
 from ingest.eventlog.kafka_client import Cluster, meaning, open_consumer, started, translated
+from ingest.eventlog.kafka_topic_ids import topic_ids
 from ingest.eventlog.place import missing
 
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader
@@ -44,6 +45,10 @@ class KafkaAdmin:
     async def identity(self) -> str:
         with translated("ask for the cluster's id"):
             return f"kafka:{(await self._client.describe_cluster())['cluster_id']}"
+
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        with translated("ask for the ids of topics"):
+            return await topic_ids(self._client._client, topics)
 
     async def topics(self) -> Sequence[str]:
         with translated("list topics"):

@@ -22,6 +22,7 @@ STOP_TIMEOUT = 10.0  # seconds to leave politely, then connections are cut
 REQUEST_TIMEOUT_MS = 30_000
 METADATA_MAX_AGE_MS = 30_000  # new partitions are seen within this time
 RETRY_BACKOFF_MS = 200
+FETCH_WAIT_MS = 10  # that a broker holds a fetch beyond the end, where what is read ends somewhere
 
 FOR_A_PERSON = (
     errors.TopicAuthorizationFailedError,
@@ -142,9 +143,16 @@ async def ended(stop: Coroutine[None, None, None], seconds: float) -> bool:
 
 @asynccontextmanager
 async def open_consumer(cluster: Cluster) -> AsyncIterator[AIOKafkaConsumer]:
-    """A consumer without a group: for offsets, and for reading partitions that are assigned by hand."""
+    """A consumer without a group: for offsets, and for reading partitions that are assigned by hand.
+
+    A broker answers the requests of a connection one after the other, and aiokafka fetches ahead beyond the end; so a
+    fetch that finds nothing is not to wait there, or whatever is asked next waits behind it."""
     consumer = AIOKafkaConsumer(
-        **cluster.settings(), enable_auto_commit=False, auto_offset_reset="earliest", fetch_max_bytes=16 * 1024 * 1024
+        **cluster.settings(),
+        enable_auto_commit=False,
+        auto_offset_reset="earliest",
+        fetch_max_bytes=16 * 1024 * 1024,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
     )
     try:
         await started(consumer, cluster)

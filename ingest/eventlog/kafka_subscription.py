@@ -5,6 +5,9 @@
 
 `getmany` is never cancelled: that would switch off the group's max.poll.interval for good. It runs in a task of its
 own, and what it took is booked in the same step of the event loop, so that no seek and no revocation comes between.
+
+A membership that makes no progress is given up: `next_batch` raises LogUnavailable, and whoever subscribes anew gets a
+new one. A topic that was deleted and made anew behind us is noticed by its id, and read from its beginning.
 """
 
 import asyncio
@@ -14,25 +17,29 @@ from contextlib import asynccontextmanager
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 from aiokafka.structs import ConsumerRecord
 
-from ingest.eventlog import Batch, Span, StartOffsets
+from ingest import metrics
+from ingest.errors import ConfigError, IngestError, LogUnavailable
+from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
 from ingest.eventlog.kafka_admin import max_message_bytes
 from ingest.eventlog.kafka_client import Cluster, started, stopped, translated
-from ingest.eventlog.place import Place, place
+from ingest.eventlog.kafka_topic_ids import topic_ids
+from ingest.eventlog.kafka_watchdog import Look, Times, Watchdog
+from ingest.eventlog.place import Place, place, trimmed
 
 log = structlog.get_logger()
 
 PARTITION_FETCH_BYTES = 1024 * 1024  # raised to the topic's max.message.bytes
 FETCH_BYTES = 16 * 1024 * 1024  # per broker
-SESSION_MS = 45_000
-HEARTBEAT_MS = 3_000
-REBALANCE_MS = 60_000
-POLL_INTERVAL_MS = 300_000  # without a poll for so long the member leaves the group
-REVOKE_WAIT = 20.0  # seconds that a revocation waits for the batch that is being written; well below REBALANCE_MS
 COMMIT_TIMEOUT = 10.0  # seconds
+POSITION_TIMEOUT = 10.0  # seconds until a partition has a position, after it was lost
+TICK = 1.0  # seconds between two checks of the watchdog, or a tenth of `look_every`
 
 _NOT_OURS = TopicPartition("", 0)
 
@@ -41,12 +48,23 @@ class KafkaSubscription:
     """Made by `open_subscription`."""
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, topic: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+        self,
+        consumer: AIOKafkaConsumer,
+        topic: str,
+        group: str,
+        start: StartOffsets,
+        times: Times,
+        *,
+        records: int,
+        bytes: int,
+        wait: float,
     ) -> None:
         self._consumer = consumer
-        self._topic = topic
+        self._topic, self._group = topic, group
         self._start = start
+        self._times = times
         self._records, self._bytes, self._wait = records, bytes, wait
+        self._topic_id = UNKNOWN_TOPIC  # of the topic in which `_places` are
         self._owned: frozenset[int] = frozenset()
         self._places: dict[int, Place] = {}  # of all owned partitions; empty until they are located
         self._taken: deque[tuple[int, Sequence[ConsumerRecord]]] = deque()  # (partition, records) not handed out yet
@@ -54,13 +72,26 @@ class KafkaSubscription:
         self._committed: dict[int, int] = {}  # partition → offset, since the partitions were assigned
         self._taking: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Task[None]] = set()  # calls of `getmany`; they outlive a caller that is cancelled
+        self._emptying = 0  # polls that took all that had arrived
+        self._moved = False  # records came since the last look
+        self._settled = False
+        self._trouble: str | None = None
+        self._failing = 0.0  # seconds since a look got an answer
+        self._news = asyncio.Event()  # partitions were assigned, or the membership is given up: do not wait on
+        self._given_up: IngestError | None = None
+        self._watchdog = Watchdog(consumer, times)
 
     async def next_batch(self) -> Batch:
-        if self._owned and not self._places:
-            await self._locate()
-        if not self._taken:
-            await self._wait_for_records()
-        return self._cut()
+        now = asyncio.get_running_loop().time
+        deadline = now() + self._wait
+        while True:
+            self._news.clear()
+            if self._given_up is not None:
+                raise self._given_up
+            if self._owned and not self._places:
+                await self._locate()
+            if self._taken or await self._waited_for_records(deadline - now()):
+                return self._cut()
 
     async def commit(self, batch: Batch) -> None:
         try:
@@ -71,9 +102,7 @@ class KafkaSubscription:
             self._handed_out.done(batch)
 
     async def rewind(self) -> None:
-        self._handed_out.lose()
-        self._taken.clear()
-        self._places.clear()
+        self._begin_again()
 
     async def idle(self, seconds: float) -> None:
         """A poll that asks for no partition of ours returns nothing, moves nothing, and counts as a poll."""
@@ -90,6 +119,29 @@ class KafkaSubscription:
             lag[partition] = waiting.get(partition, 0) + max(0, (end or 0) - here.fetched)
         return lag
 
+    def partitions(self) -> frozenset[int]:
+        return self._owned
+
+    def settled(self) -> bool:
+        return self._settled
+
+    def trouble(self) -> str | None:
+        return self._trouble
+
+    async def watch(self) -> None:
+        """Until the membership is to be given up."""
+        tick = min(TICK, self._times.look_every / 10)
+        since_look = 0.0
+        while self._given_up is None:
+            await asyncio.sleep(tick)
+            since_look += tick
+            wrong = self._watchdog.tick(tick, polling=bool(self._polls))
+            if wrong is None and since_look >= self._times.look_every:
+                since_look = 0.0
+                wrong = await self._look()
+            if wrong is not None:
+                self._give_up(wrong)
+
     async def close(self) -> None:
         self._handed_out.lose()  # also releases a revocation that waits
         await stopped(self._consumer)
@@ -99,22 +151,32 @@ class KafkaSubscription:
 
     async def assigned(self, partitions: frozenset[int]) -> None:
         self._owned = partitions
+        self._settled = not partitions
         self._committed.clear()
+        self._watchdog.assigned()
         # Nothing is fetched from where Kafka believes us to stand; `_locate` resumes.
         self._consumer.pause(*(TopicPartition(self._topic, p) for p in partitions))
+        self._news.set()
+        metrics.rebalances.labels(self._topic, self._group).inc()
+        if not partitions:
+            log.warning("no partition is left for this consumer: it sits idle", topic=self._topic, group=self._group)
 
     async def revoked(self) -> None:
         """Also when the membership was lost. Bounded, as the whole group waits for it."""
-        self._owned = frozenset()
-        self._places.clear()
+        self._owned, self._settled = frozenset(), False
+        self._places = {}
         self._taken.clear()
-        await self._handed_out.drain(REVOKE_WAIT)
+        self._watchdog.revoked()
+        await self._handed_out.drain(self._times.revoke_wait)
 
     async def _locate(self) -> None:
         """Ask the store where it stands and seek there. Does nothing when the partitions changed meanwhile."""
         owned = self._owned
-        stored = await self._start()
         partitions = [TopicPartition(self._topic, p) for p in sorted(owned)]
+        topic_id = await self._ask_id()
+        if topic_id is None:  # whoever subscribes anew learns whether it is gone
+            raise LogUnavailable(f"Kafka: the broker that was asked knows no topic {self._topic}")
+        stored = await self._start(topic_id)
         with translated(f"ask for the offsets of {self._topic}"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
@@ -124,17 +186,84 @@ class KafkaSubscription:
             tp.partition: place(self._topic, tp.partition, stored.get(tp.partition), first[tp], end[tp])
             for tp in partitions
         }
+        if topic_id != self._topic_id:
+            self._topic_id = topic_id
+            self._committed.clear()
         for tp in partitions:
             self._consumer.seek(tp, self._places[tp.partition].fetched)
         self._consumer.resume(*partitions)
+        self._settled = True
 
-    async def _wait_for_records(self) -> None:
+    async def _ask_id(self) -> str | None:
+        with translated(f"ask for the id of {self._topic}"):
+            return (await topic_ids(self._consumer._client, [self._topic])).get(self._topic)
+
+    async def _look(self) -> str | None:
+        """Why to give this membership up, or None. Where only the topic is another one, we begin again in it.
+
+        Brokers that do not answer are waited for: aiokafka finds them again by itself, and a member that could not say
+        that it leaves would hold up the next one for a whole session."""
+        places, moved, self._moved = self._places, self._moved, False
+        emptying = self._emptying
+        try:
+            topic_id = await self._ask_id()
+            if topic_id is None:
+                return "the broker that was asked knows no such topic"
+            if not places:
+                self._trouble, self._failing = None, 0.0
+                return None
+            stands = {partition: await self._position(partition) for partition in places}
+            with translated(f"ask where {self._topic} ends"):
+                ends = await self._consumer.end_offsets([TopicPartition(self._topic, p) for p in places])
+        except ConfigError as exc:
+            return str(exc)
+        except IngestError as exc:
+            self._trouble = None if moved else str(exc)
+            self._failing = 0.0 if moved else self._failing + self._times.look_every
+            return str(exc) if self._failing > self._times.unassigned else None
+        self._trouble, self._failing = None, 0.0
+        if self._places is not places:
+            return None
+        if topic_id != self._topic_id:
+            log.warning("the topic was deleted and made anew while it was read", topic=self._topic, group=self._group)
+            self._begin_again()
+            return None
+        return self._watchdog.looked(Look(stands, {tp.partition: end for tp, end in ends.items()}, emptying))
+
+    async def _position(self, partition: int) -> int:
+        """aiokafka's, which also passes what is no record. Raises LogUnavailable when there is none."""
+        with translated(f"ask where we stand in {self._topic}/{partition}"):
+            async with asyncio.timeout(POSITION_TIMEOUT):
+                return int(await self._consumer.position(TopicPartition(self._topic, partition)))
+
+    def _give_up(self, wrong: str) -> None:
+        self._given_up = LogUnavailable(f"Kafka: {self._topic}: {wrong}")
+        self._handed_out.lose()
+        self._news.set()
+
+    def _begin_again(self) -> None:
+        """Drop all that was read; the next call locates."""
+        self._handed_out.lose()
+        self._taken.clear()
+        self._places, self._settled = {}, False
+        self._news.set()
+
+    async def _waited_for_records(self, seconds: float) -> bool:
+        """Whether it is time for a batch: a poll has come back, or `seconds` are over. Not after news."""
         if self._taking is None:
             self._taking = self._poll(self._take())
-        await asyncio.wait({self._taking}, timeout=self._wait)
-        if self._taking.done():
-            taking, self._taking = self._taking, None
-            taking.result()
+        news = asyncio.ensure_future(self._news.wait())
+        try:
+            await asyncio.wait({self._taking, news}, timeout=max(0.0, seconds), return_when=asyncio.FIRST_COMPLETED)
+            if self._taking.done():
+                taking, self._taking = self._taking, None
+                if taking.cancelled():
+                    raise LogUnavailable(f"Kafka: {self._topic}: a task of the reader was cancelled")
+                taking.result()
+                return True
+            return not news.done()
+        finally:
+            news.cancel()
 
     def _poll(self, getmany: Coroutine[None, None, None]) -> "asyncio.Task[None]":
         poll = asyncio.create_task(getmany)
@@ -144,6 +273,7 @@ class KafkaSubscription:
 
     def _polled(self, poll: "asyncio.Task[None]") -> None:
         self._polls.discard(poll)
+        self._watchdog.polled()
         if not poll.cancelled():
             poll.exception()  # looked at; `next_batch` raises it, where there is one more
 
@@ -162,27 +292,55 @@ class KafkaSubscription:
             for partition, here in self._places.items():
                 self._consumer.seek(TopicPartition(self._topic, partition), here.fetched)
             raise
-        if not found:
-            await self._pass_markers()
+        self._emptying += sum(map(len, found.values())) < self._records
+        jumps = self._book(found) if found else await self._pass_markers()
+        if jumps:
+            await self._find_trimmed(jumps)
+
+    def _book(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> dict[int, tuple[int, int]]:
+        """Take the records over. Returns the offsets that were passed without a record: partition → (from, to)."""
+        jumps = {}
         for tp, records in found.items():
             if tp.partition not in self._places:
                 continue  # not located yet: the seek brings them again
             here = self._places[tp.partition]
+            if records[0].offset < here.fetched:  # aiokafka starts over where an offset is beyond the end
+                log.warning("the log ends before the offset we asked for", topic=self._topic, partition=tp.partition)
+                self._begin_again()
+                return {}
             if records[0].offset > here.fetched:
-                gap = records[0].offset - here.fetched
-                log.warning("offsets are not in the log", topic=self._topic, partition=tp.partition, count=gap)
+                jumps[tp.partition] = (here.fetched, records[0].offset)
             here.fetched = records[-1].offset + 1
+            self._moved = True
             self._taken.append((tp.partition, records))
+        return jumps
 
-    async def _pass_markers(self) -> None:
+    async def _pass_markers(self) -> dict[int, tuple[int, int]]:
         """Nothing came: what lies before the position holds no record (transaction markers, compaction)."""
+        jumps = {}
         for partition, here in list(self._places.items()):
             try:
                 position = await self._consumer.position(TopicPartition(self._topic, partition))
             except IllegalStateError:  # taken away meanwhile
-                return
-            if self._places.get(partition) is here:
-                here.fetched = max(here.fetched, position)
+                return {}
+            if self._places.get(partition) is here and position > here.fetched:
+                jumps[partition] = (here.fetched, position)
+                here.fetched = position
+        return jumps
+
+    async def _find_trimmed(self, jumps: Mapping[int, tuple[int, int]]) -> None:
+        """Offsets without a record are markers, were compacted away, or were trimmed while we read: lost."""
+        places = self._places
+        try:
+            with translated(f"ask where {self._topic} begins"):
+                first = await self._consumer.beginning_offsets([TopicPartition(self._topic, p) for p in jumps])
+        except LogUnavailable as exc:
+            log.warning("cannot tell whether offsets were trimmed unread", topic=self._topic, error=str(exc))
+            return
+        for tp, begins in first.items():
+            passed_from, passed_to = jumps[tp.partition]
+            if self._places is places and begins > passed_from:
+                places[tp.partition].trimmed += trimmed(self._topic, tp.partition, passed_from, min(begins, passed_to))
 
     def _cut(self) -> Batch:
         """A batch of what was taken; what goes beyond its bytes stays for the next one. Offsets without a record are
@@ -192,8 +350,7 @@ class KafkaSubscription:
         if not self._taken:
             for partition, here in self._places.items():
                 if here.fetched > here.handed:
-                    spans.append(Span(self._topic, partition, here.handed, here.fetched))
-                    here.handed = here.fetched
+                    spans.append(self._span(partition, here.fetched))
         room = self._bytes
         while self._taken and room > 0:
             partition, found = self._taken.popleft()
@@ -202,13 +359,18 @@ class KafkaSubscription:
                 self._taken.appendleft((partition, found[count:]))
             room -= size
             records += found[:count]
-            here = self._places[partition]
-            spans.append(Span(self._topic, partition, here.handed, found[count - 1].offset + 1))
-            here.handed = spans[-1].end
+            spans.append(self._span(partition, found[count - 1].offset + 1))
         batch = Batch(records, tuple(spans))
+        for here in self._places.values():  # that offsets were trimmed may be known later than what comes after them
+            batch.trimmed, here.trimmed = batch.trimmed + here.trimmed, 0
         if spans:
             self._handed_out.add(batch)
         return batch
+
+    def _span(self, partition: int, end: int) -> Span:
+        here = self._places[partition]
+        start, here.handed = here.handed, end
+        return Span(self._topic, partition, start, end, self._topic_id)
 
     async def _commit(self, ends: Mapping[int, int]) -> None:
         offsets = {TopicPartition(self._topic, partition): end for partition, end in ends.items()}
@@ -243,27 +405,66 @@ def _fitting(records: Sequence[ConsumerRecord], room: int) -> tuple[int, int]:
     return len(records), size
 
 
+class _Assignor(RoundRobinPartitionAssignor):  # type: ignore[misc]
+    """Runs in the member that leads the group, the only one that knows how many there are."""
+
+    @classmethod
+    def assign(
+        cls, cluster: ClusterMetadata, members: Mapping[str, ConsumerProtocolMemberMetadata]
+    ) -> dict[str, ConsumerProtocolMemberAssignment]:
+        for topic in {topic for member in members.values() for topic in member.subscription}:
+            partitions = len(cluster.partitions_for_topic(topic) or ())
+            if len(members) > partitions:
+                log.warning(
+                    "more consumers than partitions",
+                    topic=topic,
+                    consumers=len(members),
+                    partitions=partitions,
+                    idle=len(members) - partitions,
+                )
+        assigned: dict[str, ConsumerProtocolMemberAssignment] = super().assign(cluster, members)
+        return assigned
+
+
 @asynccontextmanager
 async def open_subscription(
-    cluster: Cluster, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
+    cluster: Cluster,
+    topic: str,
+    group: str,
+    start: StartOffsets,
+    times: Times,
+    *,
+    records: int,
+    bytes: int,
+    wait: float,
 ) -> AsyncIterator[KafkaSubscription]:
     largest = await max_message_bytes(cluster, topic)
     consumer = AIOKafkaConsumer(
-        **cluster.settings(),
+        **{**cluster.settings(), "metadata_max_age_ms": _ms(times.metadata_age)},
         group_id=group,
         enable_auto_commit=False,
         auto_offset_reset="earliest",
+        partition_assignment_strategy=(_Assignor,),
         max_partition_fetch_bytes=max(PARTITION_FETCH_BYTES, largest),
         fetch_max_bytes=FETCH_BYTES,
-        session_timeout_ms=SESSION_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        rebalance_timeout_ms=REBALANCE_MS,
-        max_poll_interval_ms=POLL_INTERVAL_MS,
+        session_timeout_ms=_ms(times.session),
+        heartbeat_interval_ms=_ms(times.heartbeat),
+        rebalance_timeout_ms=_ms(times.rebalance),
+        max_poll_interval_ms=_ms(times.poll_interval),
     )
-    subscription = KafkaSubscription(consumer, topic, start, records=records, bytes=bytes, wait=wait)
+    subscription = KafkaSubscription(consumer, topic, group, start, times, records=records, bytes=bytes, wait=wait)
+    watching: asyncio.Task[None] | None = None
     try:
         await started(consumer, cluster)
         consumer.subscribe([topic], listener=_Listener(subscription))  # after the start, which would wait for the group
+        watching = asyncio.create_task(subscription.watch())
         yield subscription
     finally:
+        if watching is not None:
+            watching.cancel()
+            await asyncio.wait({watching})
         await subscription.close()
+
+
+def _ms(seconds: float) -> int:
+    return int(seconds * 1000)

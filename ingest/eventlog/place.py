@@ -12,34 +12,43 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class Place:
     """`handed`: where the next span begins, which is what the store holds once everything handed out is written.
-    `fetched`: the next offset to take from the log."""
+    `fetched`: the next offset to take from the log. `trimmed`: offsets between them that were deleted unread."""
 
     handed: int
     fetched: int
+    trimmed: int = 0
+
+
+def trimmed(topic: str, partition: int, start: int, first: int) -> int:
+    """How many offsets from `start` on were deleted unread, where the log begins at `first` now; says so."""
+    count = max(0, first - start)
+    if count:
+        log.error(
+            "offsets were trimmed before they were read: raise the topic's retention",
+            topic=topic,
+            partition=partition,
+            count=count,
+            first=start,
+        )
+    return count
 
 
 def place(topic: str, partition: int, stored: int | None, first: int, end: int) -> Place:
     """Where to begin when the store stands at `stored` and the log holds the offsets [`first`, `end`).
 
     Records that were trimmed unread are lost, and said to be; the span still begins at `stored`, so that the store can
-    compare. Raises ConfigError when the store stands behind the end: then it speaks of another topic of this name.
+    compare. Raises ConfigError when the store stands behind the end: then it speaks of another topic of this name whose
+    id nobody knew, or the log lost acknowledged records. To begin anywhere else could skip some without a word.
     """
     if stored is None:
         return Place(first, first)
     if stored > end:
         raise ConfigError(
             f"the store stands at offset {stored} of {topic}/{partition}, but the log ends at {end}: the topic was "
-            "deleted and made anew. A consumer with another name begins at its start; rows that exist stay single"
+            "deleted and made anew, or its brokers lost records. A consumer with another name begins at its start; "
+            "rows that exist stay single"
         )
-    if stored < first:
-        log.error(
-            "offsets were trimmed before they were read",
-            topic=topic,
-            partition=partition,
-            count=first - stored,
-            first=stored,
-        )
-    return Place(stored, max(stored, first))
+    return Place(stored, max(stored, first), trimmed(topic, partition, stored, first))
 
 
 def missing(topic: str) -> ConfigError:

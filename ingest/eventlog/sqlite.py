@@ -104,6 +104,11 @@ class SqliteAdmin:
         with translated():
             return await self._database.read(_identity)
 
+    async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
+        with translated():
+            uids = await self._database.read(_uids)
+        return {name: uids[name] for name in topics if name in uids}
+
     async def topics(self) -> Sequence[str]:
         with translated():
             return await self._database.read(_names)
@@ -186,6 +191,10 @@ def _names(connection: sqlite3.Connection) -> list[str]:
     return [name for (name,) in connection.execute("SELECT name FROM topics ORDER BY name")]
 
 
+def _uids(connection: sqlite3.Connection) -> dict[str, str]:
+    return dict(connection.execute("SELECT name, uid FROM topics"))
+
+
 def _info(connection: sqlite3.Connection, name: str) -> TopicInfo:
     topic = topic_of(connection, name)
     spec = TopicSpec(name, topic.partitions, 1, 1, topic.retention_ms, topic.max_message)
@@ -203,8 +212,8 @@ def _create(connection: sqlite3.Connection, specs: Sequence[TopicSpec]) -> list[
     created = []
     for spec in specs:
         inserted = connection.execute(
-            """INSERT INTO topics (name, partitions, retention_ms, max_message) VALUES (?, ?, ?, ?)
-               ON CONFLICT (name) DO NOTHING""",
+            """INSERT INTO topics (name, partitions, retention_ms, max_message, uid)
+               VALUES (?, ?, ?, ?, lower(hex(randomblob(8)))) ON CONFLICT (name) DO NOTHING""",
             (spec.name, spec.partitions, spec.retention_ms, spec.max_message),
         )
         if inserted.rowcount:

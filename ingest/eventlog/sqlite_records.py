@@ -31,6 +31,7 @@ class Topic(NamedTuple):
     partitions: int
     retention_ms: int
     max_message: int
+    uid: str  # made up when it was created: another topic of this name has another
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def translated() -> Iterator[None]:
 def topic_of(connection: sqlite3.Connection, name: str) -> Topic:
     """Raises ConfigError when there is none."""
     row = connection.execute(
-        "SELECT id, name, partitions, retention_ms, max_message FROM topics WHERE name = ?", (name,)
+        "SELECT id, name, partitions, retention_ms, max_message, uid FROM topics WHERE name = ?", (name,)
     ).fetchone()
     if row is None:
         raise missing(name)

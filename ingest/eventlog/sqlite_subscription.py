@@ -14,7 +14,7 @@ import structlog
 
 from checkpoints import Lease, Leases
 from ingest.errors import LogUnavailable, StoreUnavailable, Superseded
-from ingest.eventlog import Batch, Span, StartOffsets
+from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
 from ingest.eventlog.place import Place, place
 from ingest.eventlog.sqlite_records import SqliteRecord, Topic, bounds, records_from, topic_of, translated
@@ -36,7 +36,8 @@ class Membership(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What one look found: records per partition, in the order in which they were read, and where partitions end."""
+    """What one look found: records per partition, in the order in which they were read, and where partitions end; None
+    where it is another topic than it was."""
 
     records: dict[int, list[SqliteRecord]]
     ends: dict[int, int]
@@ -52,6 +53,7 @@ class SqliteSubscription:
         self._topic = topic
         self._start = start
         self._records, self._bytes, self._wait = records, bytes, wait
+        self._topic_id = UNKNOWN_TOPIC  # of the topic in which `_places` are
         self._places: dict[int, Place] = {}  # empty until they are located
         self._ends: dict[int, int] = {}
         self._turn = 0  # the partition that the next batch begins with
@@ -62,24 +64,27 @@ class SqliteSubscription:
     async def next_batch(self) -> Batch:
         deadline = asyncio.get_running_loop().time() + self._wait
         pause = LOOK_FIRST
-        with translated():
+        while True:
             if not self._places:
                 await self._locate()
-            while True:
-                if self._lost is not None:
-                    raise Superseded(str(self._lost)) from self._lost
+            if self._lost is not None:
+                raise Superseded(str(self._lost)) from self._lost
+            with translated():
                 version = await self._database.version()  # before the look: what comes after it changes it again
-                if version != self._version:
-                    found = await self._database.read(self._look)
-                    self._ends = found.ends
-                    if found.records:
-                        return self._hand_out(found.records)
-                    self._version = version
-                left = deadline - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return Batch((), ())
-                await asyncio.sleep(min(pause, left))
-                pause = min(pause * 2, LOOK_LAST)
+                found = await self._database.read(self._look) if version != self._version else _Found({}, self._ends)
+            if found is None:
+                log.warning("the topic was deleted and made anew while it was read", topic=self._topic)
+                await self.rewind()
+                continue
+            self._ends = found.ends
+            if found.records:
+                return self._hand_out(found.records)
+            self._version = version
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                return Batch((), ())
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 2, LOOK_LAST)
 
     async def commit(self, batch: Batch) -> None:
         """Nothing to tell: the store's offsets are all there is."""
@@ -95,6 +100,15 @@ class SqliteSubscription:
 
     def lag(self) -> Mapping[int, int]:
         return {p: self._ends.get(p, here.fetched) - here.fetched for p, here in self._places.items()}
+
+    def partitions(self) -> frozenset[int]:
+        return frozenset(self._places)
+
+    def settled(self) -> bool:
+        return bool(self._places)
+
+    def trouble(self) -> str | None:
+        return None
 
     async def keep(self, leases: Leases, lease: Lease, ttl: float) -> None:
         """Renew the lease until it is lost."""
@@ -112,20 +126,23 @@ class SqliteSubscription:
         self._handed_out.lose()
 
     async def _locate(self) -> None:
-        def edges(connection: sqlite3.Connection) -> list[tuple[int, int]]:
+        def edges(connection: sqlite3.Connection) -> tuple[str, list[tuple[int, int]]]:
             topic = topic_of(connection, self._topic)
-            return [bounds(connection, topic, partition) for partition in range(topic.partitions)]
+            return topic.uid, [bounds(connection, topic, partition) for partition in range(topic.partitions)]
 
-        stored = await self._start()
-        found = await self._database.read(edges)
+        with translated():
+            self._topic_id, found = await self._database.read(edges)
+        stored = await self._start(self._topic_id)
         self._places = {
             partition: place(self._topic, partition, stored.get(partition), first, end)
             for partition, (first, end) in enumerate(found)
         }
 
-    def _look(self, connection: sqlite3.Connection) -> _Found:
+    def _look(self, connection: sqlite3.Connection) -> _Found | None:
         """Every partition gets an equal share of the batch; what one does not use goes to those behind it."""
         topic = topic_of(connection, self._topic)
+        if topic.uid != self._topic_id:
+            return None
         found: dict[int, list[SqliteRecord]] = {}
         records, room = self._records, self._bytes
         for n in range(topic.partitions):
@@ -149,14 +166,16 @@ class SqliteSubscription:
     def _hand_out(self, found: Mapping[int, list[SqliteRecord]]) -> Batch:
         records: list[SqliteRecord] = []
         spans = []
+        trimmed = 0
         for partition, piece in found.items():
             here = self._places.setdefault(partition, Place(0, 0))
             end = piece[-1].offset + 1
-            spans.append(Span(self._topic, partition, here.handed, end))
+            spans.append(Span(self._topic, partition, here.handed, end, self._topic_id))
+            trimmed, here.trimmed = trimmed + here.trimmed, 0
             here.handed = here.fetched = end
             records += piece
         self._turn = spans[-1].partition + 1
-        batch = Batch(records, tuple(spans))
+        batch = Batch(records, tuple(spans), trimmed=trimmed)
         self._handed_out.add(batch)
         return batch
 

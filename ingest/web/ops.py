@@ -45,7 +45,8 @@ def application(readiness: Readiness) -> Starlette:
 
     async def readyz(_: Request) -> Response:
         if readiness.ready:
-            return PlainTextResponse("ready\n")
+            lines = [f"lost: {part}: {what}" for part, what in sorted(readiness.lost.items())]
+            return PlainTextResponse("\n".join(["ready", *lines, ""]))
         waits = sorted(readiness.blocked) or ["starting"]
         return PlainTextResponse(f"not ready: {', '.join(waits)}\n", status_code=503)
 

@@ -5,10 +5,12 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Readiness:
-    """Starts not ready; `blocked`: what has no answer from the log or a database, and the words of the failure."""
+    """Starts not ready; `blocked`: what has no answer from the log or a database, and the words of the failure.
+    `lost`: what is missing for good, in words; that leaves a process ready, as a restart would not bring it back."""
 
     started: bool = False
     blocked: dict[str, str] = field(default_factory=dict)
+    lost: dict[str, str] = field(default_factory=dict)
 
     def set(self, part: str, problem: str | None) -> None:
         if problem is None:

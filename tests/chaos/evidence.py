@@ -108,13 +108,14 @@ async def gather(place: Place, served: Path) -> History:
         letters = [deadletter.topic_for(place.topic, name) for name in (deadletter.SOURCE, place.consumer)]
         filled = [topic for topic, info in (await admin.describe(letters)).items() if any(info.end_offsets)]
         ends = (await admin.describe([place.topic]))[place.topic].end_offsets
+        topic_id = (await admin.topic_ids([place.topic]))[place.topic]
         return History(
             prefix=f"{place.source}:{place.stream}:",
             answers=answers,
             log=await _log(reader, place.topic),
             ends=dict(enumerate(ends)),
             rows=await _rows(store),
-            offsets=dict(await store.offsets(place.consumer, place.topic)),
+            offsets=dict(await store.offsets(place.consumer, place.topic, topic_id)),
             dead=frozenset([_sha256(record.value) for topic in filled async for record in reader.read(topic)]),
             cursors=await saved_cursors(where),
         )

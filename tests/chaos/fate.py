@@ -35,7 +35,18 @@ from typing import TYPE_CHECKING, TypeVar
 from checkpoints import Checkpoint, Checkpoints, Claim, HistoryEntry, Save, StreamId
 from consumers.store import EventStore, Query, Row, Written
 from ingest.event import Event, Message
-from ingest.eventlog import Admin, Batch, EventLog, Published, Publisher, Reader, Span, StartOffsets, Subscription
+from ingest.eventlog import (
+    UNKNOWN_TOPIC,
+    Admin,
+    Batch,
+    EventLog,
+    Published,
+    Publisher,
+    Reader,
+    Span,
+    StartOffsets,
+    Subscription,
+)
 from ingest.postgres import Postgres
 from ingest.sources import Page, Source, Watch
 from ingest.sqlite import Database
@@ -142,8 +153,11 @@ class DoomedStore:
     def __init__(self, store: EventStore, fate: Fate) -> None:
         self._store, self._fate = store, fate
 
-    async def offsets(self, consumer: str, topic: str) -> Mapping[int, int]:
-        return await self._store.offsets(consumer, topic)
+    async def offsets(self, consumer: str, topic: str, topic_id: str = UNKNOWN_TOPIC) -> Mapping[int, int]:
+        return await self._store.offsets(consumer, topic, topic_id)
+
+    async def other_ids(self, consumer: str, topic: str, topic_id: str) -> Sequence[str]:
+        return await self._store.other_ids(consumer, topic, topic_id)
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         self._fate.at("before_write")
@@ -184,6 +198,15 @@ class DoomedSubscription:
 
     def lag(self) -> Mapping[int, int]:
         return self._subscription.lag()
+
+    def partitions(self) -> frozenset[int]:
+        return self._subscription.partitions()
+
+    def settled(self) -> bool:
+        return self._subscription.settled()
+
+    def trouble(self) -> str | None:
+        return self._subscription.trouble()
 
 
 class DoomedLog:

@@ -25,6 +25,13 @@ async def describe(bootstrap: str, group: str) -> Group:
         return Group(state, [member[0] for member in members])
 
 
+async def committed(bootstrap: str, group: str) -> dict[int, int]:
+    """Partition → the offset that lag tools see; the group has one topic."""
+    async with _admin(bootstrap) as admin:
+        found = await admin.list_consumer_group_offsets(group)
+    return {tp.partition: offset.offset for tp, offset in found.items()}
+
+
 async def _coordinated(admin: AIOKafkaAdminClient, group: str) -> bool:
     """The first group of a new cluster waits until the topic of all groups is there."""
     try:

@@ -1,7 +1,7 @@
 """The real commands, with one difference: the process is signalled at a chosen instant.
 
     python -m tests.chaos.victim run POINT N SIGNAL [--lease-ttl S] [--claim-ttl S]
-    python -m tests.chaos.victim consume POINT N SIGNAL [--forever]
+    python -m tests.chaos.victim consume POINT N SIGNAL [--forever] [--session S]
 
 What is configured, opened and run is what `ingest run --once` and `ingest consume warehouse` would; the adapters are
 wrapped (tests/chaos/fate.py). Prints what `--json` prints, and ends with the same exit codes.
@@ -13,6 +13,7 @@ import dataclasses
 import signal
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 
 from checkpoints import Checkpoints, Leases
 from checkpoints.keeping import LEASE_TTL
@@ -28,9 +29,11 @@ from ingest.cli import show
 from ingest.cli.context import REDACTOR, loaded
 from ingest.cli.run import names, open_streams, select
 from ingest.config import addresses
-from ingest.config.addresses import PostgresAddress
+from ingest.config.addresses import KafkaAddress, PostgresAddress
 from ingest.config.loader import Loaded
-from ingest.eventlog import EventLog
+from ingest.eventlog import EventLog, located
+from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka_watchdog import Times
 from ingest.report import exit_code
 from ingest.run import Runner
 from ingest.signals import stopping
@@ -47,15 +50,25 @@ from tests.chaos.fate import (
 CONSUMER = "warehouse"
 
 
+def quick(session: float) -> Times:
+    """Of a group whose members are missed after `session` seconds, and wait for a write no longer than half of it."""
+    return Times(session=session, heartbeat=session / 10, revoke_wait=session / 2, look_every=session)
+
+
 class DoomedApp(App):
     """The application whose every part may be the last that its process uses."""
 
-    def __init__(self, loaded: Loaded, fate: Fate, claim_ttl: float | None) -> None:
+    def __init__(self, loaded: Loaded, fate: Fate, claim_ttl: float | None, session: float | None) -> None:
         super().__init__(loaded, REDACTOR)
-        self._fate, self._claim_ttl = fate, claim_ttl
+        self._fate, self._claim_ttl, self._session = fate, claim_ttl, session
 
     async def log(self) -> EventLog:
-        return DoomedLog(await super().log(), self._fate)
+        log = await super().log()
+        if self._session is not None:
+            address = addresses.log(self.config, self.redactor, self.loaded.where)
+            assert isinstance(address, KafkaAddress)
+            log = KafkaLog(address.bootstrap, times=quick(self._session))
+        return DoomedLog(log, self._fate)
 
     async def store(self) -> EventStore:
         address = addresses.store(self.config, self.redactor, self.loaded.where)
@@ -85,8 +98,8 @@ async def run(app: App, fate: Fate, lease_ttl: float) -> int:
         admin = await app.admin()
         await topics.ensure(admin, names(streams), app.config.topics, replicated=app.replicated)
         checkpoints, leases = await app.state()
-        log_name = await admin.identity()
-        runner = Runner(await app.publisher(), checkpoints, leases, app.holder, log_name, lease_ttl=lease_ttl)
+        locate = partial(located, admin)
+        runner = Runner(await app.publisher(), checkpoints, leases, app.holder, locate, lease_ttl=lease_ttl)
         reports = await runner.once(streams, stop)
     show.reports(reports, as_json=True, scrub=REDACTOR.scrub)
     return exit_code(reports)
@@ -119,10 +132,11 @@ async def main() -> int:
     parser.add_argument("signal", type=signal.Signals.__getitem__)
     parser.add_argument("--lease-ttl", type=float, default=LEASE_TTL)
     parser.add_argument("--claim-ttl", type=float, default=None)
+    parser.add_argument("--session", type=float, default=None)
     parser.add_argument("--forever", action="store_true")
     arguments = parser.parse_args()
     fate = Fate(arguments.point, arguments.nth, arguments.signal)
-    async with DoomedApp(loaded(None), fate, arguments.claim_ttl) as app:
+    async with DoomedApp(loaded(None), fate, arguments.claim_ttl, arguments.session) as app:
         if arguments.command == "run":
             return await run(app, fate, arguments.lease_ttl)
         return await consume(app, once=not arguments.forever)

@@ -64,9 +64,11 @@ class Store:
     def __init__(self, offsets: Mapping[int, int] | None = None) -> None:
         self.stands = dict(offsets or {})
         self.asked = 0
+        self.topic_id = ""
 
-    async def __call__(self) -> Mapping[int, int]:
+    async def __call__(self, topic_id: str) -> Mapping[int, int]:
         self.asked += 1
+        self.topic_id = topic_id
         return dict(self.stands)
 
     def write(self, batch: Batch) -> None:

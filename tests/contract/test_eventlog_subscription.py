@@ -228,7 +228,7 @@ async def test_a_store_that_stands_beyond_the_end_of_the_log_is_for_a_person(eve
 async def test_a_store_that_does_not_answer_is_asked_again_by_the_next_call(event_log: EventLog) -> None:
     topic, attempts = await new_topic(event_log), 0
 
-    async def start() -> Mapping[int, int]:
+    async def start(topic_id: str) -> Mapping[int, int]:
         nonlocal attempts
         attempts += 1
         if attempts == 1:

@@ -2,13 +2,19 @@
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 
+from consumers.store import EventStore
+from consumers.store.postgres import PostgresStore
+from consumers.store.sqlite import SqliteStore
 from ingest.errors import ConfigError
-from ingest.sqlite import path_of
+from ingest.postgres import open_postgres
+from ingest.sqlite import open_database, path_of
 from migrations.runner import migrate, migrations, pending, statements
 
 TABLES = ["events", "offsets", "leases", "checkpoints", "checkpoint_history", "seen", "oversized"]
@@ -64,6 +70,16 @@ async def test_what_is_pending_is_applied_in_order_and_once(url: str) -> None:
     assert set(TABLES) <= set(await columns(url))
 
 
+@asynccontextmanager
+async def opened_store(url: str) -> AsyncIterator[EventStore]:
+    if url.startswith("sqlite"):
+        async with open_database(path_of(url)) as database:
+            yield SqliteStore(database)
+    else:
+        async with open_postgres(url) as postgres:
+            yield PostgresStore(postgres)
+
+
 async def test_asking_what_is_pending_makes_no_file(sqlite_path: Path) -> None:
     assert await pending(f"sqlite:///{sqlite_path}")
     assert list(sqlite_path.parent.iterdir()) == []
@@ -104,6 +120,21 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(url: str) -> None:
     assert list(await columns(url)) == ["oversized"]
     await run(url, "DROP TABLE SCHEMA.oversized")
     assert "0001_spine" in await migrate(url)
+
+
+async def test_offsets_of_before_topics_had_ids_are_kept(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        of_0_1 = {engine: migrations(engine)[:1] for engine in ("postgresql", "sqlite")}
+        patch.setattr("migrations.runner.migrations", of_0_1.__getitem__)
+        await migrate(url)
+    await run(
+        url,
+        """INSERT INTO SCHEMA.offsets (consumer, topic, partition, next_offset, updated_at)
+           SELECT 'warehouse', 'billing', number, 41 + number, applied_at FROM SCHEMA.migrations""",
+    )
+    assert await migrate(url)
+    async with opened_store(url) as store:
+        assert await store.offsets("warehouse", "billing", "abc") == {1: 42}
 
 
 async def test_a_schema_that_an_administrator_made_is_used(bare_postgres_url: str) -> None:

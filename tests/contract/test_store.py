@@ -439,3 +439,33 @@ async def test_a_listing_ends_at_what_was_stored_when_it_began(store: EventStore
             await store.write(CONSUMER, [event(f"later{listed}")], [])
         listed += 1
     assert listed == 1200
+
+
+async def test_offsets_of_two_topics_that_had_the_same_name_are_kept_apart(store: EventStore) -> None:
+    await store.write(CONSUMER, [event("a")], [Span(TOPIC, 0, 0, 10, "old")])
+    assert await store.offsets(CONSUMER, TOPIC, "new") == {}
+    assert await store.other_ids(CONSUMER, TOPIC, "new") == ["old"]
+    await store.write(CONSUMER, [event("b")], [Span(TOPIC, 0, 0, 3, "new")])
+    assert await store.offsets(CONSUMER, TOPIC, "new") == {0: 3}
+    assert await store.offsets(CONSUMER, TOPIC, "old") == {0: 10}
+    assert await store.other_ids(CONSUMER, TOPIC, "old") == ["new"]
+    with pytest.raises(Superseded):
+        await store.write(CONSUMER, [event("c")], [Span(TOPIC, 0, 10, 13, "new")])
+    assert await store.count(EVERYTHING) == 2
+
+
+async def test_offsets_kept_without_an_id_become_those_of_the_topic_that_is_read_first(store: EventStore) -> None:
+    await store.write(CONSUMER, [], [Span(TOPIC, 0, 0, 10), Span(TOPIC, 1, 0, 4), Span("other", 0, 0, 1)])
+    assert await store.offsets(CONSUMER, TOPIC, "first") == {0: 10, 1: 4}
+    assert await store.offsets(CONSUMER, TOPIC, "second") == {}
+    assert await store.other_ids(CONSUMER, TOPIC, "first") == []
+    await store.write(CONSUMER, [], [Span(TOPIC, 0, 10, 12, "first")])
+    assert await store.offsets(CONSUMER, TOPIC, "first") == {0: 12, 1: 4}
+    assert await store.offsets(CONSUMER, "other") == {0: 1}
+
+
+async def test_batches_of_both_topics_move_together(store: EventStore) -> None:
+    await store.write(CONSUMER, [], [Span(TOPIC, 0, 0, 10, "old"), Span(TOPIC, 0, 0, 3, "new")])
+    await store.write(CONSUMER, [], [Span(TOPIC, 0, 3, 5, "new"), Span(TOPIC, 0, 10, 11, "old")])
+    assert await store.offsets(CONSUMER, TOPIC, "old") == {0: 11}
+    assert await store.offsets(CONSUMER, TOPIC, "new") == {0: 5}

@@ -2,15 +2,19 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
+from prometheus_client import REGISTRY
+from structlog.testing import capture_logs
 
+from checkpoints.sqlite import SqliteLeases
 from consumers.consumer import Tally
 from consumers.run import Runner
 from consumers.store import EventStore, Query, Written
@@ -21,13 +25,17 @@ from ingest.config.loader import parse
 from ingest.config.model import BatchLimits
 from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
-from ingest.eventlog import EventLog, Published, Publisher, Span
+from ingest.eventlog import EventLog, Published, Publisher, Span, partition_of
+from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka_watchdog import Times
 from ingest.postgres import open_postgres
 from ingest.redaction import Redactor
 from ingest.sources import SourceRecord
 from migrations.runner import migrate
 from tests.chaos import kafka_groups
-from tests.e2e.command import Engine
+from tests.contract.anew import make_anew
+from tests.e2e.command import Engine, Ingest
+from tests.harness import kafka as kafka_server
 from tests.harness import postgres as postgres_server
 from tests.harness.forwarder import forwarding
 from tests.harness.names import unique
@@ -50,6 +58,7 @@ class Place:
     publisher: Publisher
     runner: Runner
     topic: str
+    where: str | Path  # Kafka's bootstrap servers, or the SQLite file
     tallies: list[Tally] = field(default_factory=list)
 
     async def publish(self, *messages: Message) -> None:
@@ -59,6 +68,17 @@ class Place:
         """Everything that is there now."""
         self.runner.tallies.clear()
         return (await self.runner.once([self.topic], asyncio.Event()))[0]
+
+    async def topic_id(self) -> str:
+        return (await self.runner.admin.topic_ids([self.topic]))[self.topic]
+
+    async def offsets(self) -> dict[int, int]:
+        return dict(await self.store.offsets("warehouse", self.topic, await self.topic_id()))
+
+    async def make_anew(self) -> None:
+        async with self.log.admin() as admin:
+            spec = (await admin.describe([self.topic]))[self.topic].spec
+        await make_anew(self.log, spec, self.where)
 
     async def stored(self) -> list[str]:
         return sorted([row.event_id.removeprefix("shop:orders:") async for row in self.store.events(Query())])
@@ -86,7 +106,8 @@ async def opened(engine: Engine, folder: Path) -> AsyncIterator[Place]:
 
         await prepare([topic])
         runner = Runner("warehouse", BATCH, log, admin, store, publisher, prepare)
-        yield Place(log, store, publisher, runner, topic)
+        where = log_url.removeprefix("kafka://") if app.replicated else folder / "ingest.db"
+        yield Place(log, store, publisher, runner, topic, where)
 
 
 async def test_bad_records_become_dead_letters_with_their_bytes_and_their_neighbours_are_stored(
@@ -164,11 +185,11 @@ class Refusing:
     """A publisher that refuses the first few pages, before or after they are in the log."""
 
     def __init__(self, real: Publisher, refusals: int, *, after: bool) -> None:
-        self._real, self._left, self._after = real, refusals, after
+        self._real, self.left, self._after = real, refusals, after
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:
-        self._left -= 1
-        if self._left < 0:
+        self.left -= 1
+        if self.left < 0:
             return await self._real.publish(topic, messages)
         if self._after:
             await self._real.publish(topic, messages)
@@ -221,8 +242,8 @@ async def test_a_consumer_starts_where_the_store_stands_not_where_the_group_comm
     async with opened(engine, tmp_path) as place:
         await place.publish(*(event(f"e{n}") for n in range(10)))
         await place.consume()
-        offsets = await place.store.offsets("warehouse", place.topic)
-        back = [Span(place.topic, partition, offset, 0) for partition, offset in offsets.items()]
+        offsets = await place.offsets()
+        back = [Span(place.topic, p, offset, 0, await place.topic_id()) for p, offset in offsets.items()]
         await place.store.write("warehouse", (), back)  # as after a restore of an older backup
         again = await place.consume()
         assert (again.inserted, again.duplicates) == (0, 10)
@@ -246,7 +267,214 @@ async def test_a_topic_that_ends_in_a_transaction_marker_is_read_to_its_end(serv
                 await asyncio.sleep(0.05)
                 ends = (await admin.describe([place.topic]))[place.topic].end_offsets
         assert (await place.consume()).inserted == 11
-        assert await place.store.offsets("warehouse", place.topic) == {p: end for p, end in enumerate(ends) if end}
+        assert await place.offsets() == {p: end for p, end in enumerate(ends) if end}
+
+
+@pytest.mark.parametrize("again", [3, 40], ids=["shorter", "longer than what was read"])
+async def test_a_topic_that_was_made_anew_is_read_from_its_beginning(
+    engine: Engine, tmp_path: Path, again: int
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(*(event(f"old-{n}") for n in range(10)))
+        await place.consume()
+        await place.make_anew()
+        async with place.log.publisher() as publisher:
+            await publisher.publish(place.topic, [event(f"new-{n}") for n in range(again)])
+        with capture_logs() as logged:
+            tally = await place.consume()
+        assert (tally.inserted, tally.duplicates, tally.replaced, tally.failed) == (again, 0, 1, None)
+        assert "made anew" in tally.lost()
+        assert sample("ingest_consumer_topics_replaced_total", place.topic) == 1
+        assert [entry["topic"] for entry in logged if entry["log_level"] == "error"] == [place.topic]
+        assert sum((await place.offsets()).values()) == again
+        assert (await place.consume()).lost() == ""
+
+
+async def test_offsets_that_were_trimmed_unread_are_told_and_counted_once(servers: Engine, tmp_path: Path) -> None:
+    async with opened(servers, tmp_path) as place:
+        await place.publish(*(event(f"e{n}", key="same") for n in range(10)))
+        await place.consume()
+        await place.publish(*(event(f"f{n}", key="same") for n in range(10)))
+        [(partition, _)] = (await place.offsets()).items()
+        await trim(place, partition, 14)
+        tally = await place.consume()
+        assert (tally.inserted, tally.trimmed) == (6, 4)
+        assert "4 offsets" in tally.lost()
+        await place.consume()
+        assert sample("ingest_consumer_offsets_trimmed_total", place.topic) == 4
+
+
+async def test_a_command_that_could_not_read_everything_says_so(servers: Engine, tmp_path: Path) -> None:
+    async with opened(servers, tmp_path) as place:
+        await place.publish(*(event(f"e{n}", key="same") for n in range(10)))
+        await place.consume()
+        await place.publish(*(event(f"f{n}", key="same") for n in range(10)))
+        [(partition, _)] = (await place.offsets()).items()
+        await trim(place, partition, 14)
+        (tmp_path / "ingest.yaml").write_text(
+            "version: 1\ntopics: {replication: 1, min_insync: 1, durability: relaxed}\n"
+            f'consumers:\n  warehouse: {{kind: store, topics: ["{place.topic}"]}}\n'
+        )
+        ingest = Ingest(tmp_path, servers)
+        done = await ingest("consume", "warehouse", "--once", code=1)
+        assert f"{place.topic}: LOST: 4 offsets" in done.out
+        [tally] = (await ingest("consume", "warehouse", "--once", "--json")).json
+        assert (tally["inserted"], tally["trimmed"], tally["replaced"]) == (0, 0, 0)
+
+
+async def trim(place: Place, partition: int, first: int) -> None:
+    """The log deletes what is before `first`."""
+    client = AIOKafkaAdminClient(bootstrap_servers=str(place.where))
+    await client.start()
+    await client.delete_records({TopicPartition(place.topic, partition): RecordsToDelete(before_offset=first)})
+    await client.close()
+
+
+async def test_a_dead_letter_topic_that_is_gone_is_made_again(engine: Engine, tmp_path: Path) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("good"), event("broken", b"{"))
+        prepare, asked = place.runner.prepare, 0
+
+        async def deleted_at_first(names: Sequence[str]) -> None:
+            nonlocal asked
+            asked += 1
+            if asked > 1:
+                await prepare(names)
+
+        place.runner.prepare = deleted_at_first
+        tally = await place.consume()
+        assert (tally.inserted, tally.dead_letters, tally.failed) == (1, 1, None)
+        assert [record.value for record in await place.dead()] == [b"{"]
+
+
+async def test_partitions_without_a_bad_record_do_not_wait_for_the_dead_letters(tmp_path: Path) -> None:
+    """In a SQLite file one batch has records of every partition."""
+    async with opened(Engine("embedded", {}), tmp_path) as place:
+        good = [event(f"good-{n}") for n in range(50)]
+        broken = event("broken", b"{")
+        await place.publish(*good, broken)
+        poisoned = partition_of(broken.key, 3)
+        place.runner.publisher = refusing = Refusing(place.publisher, 1_000_000, after=False)
+        async with running(place):
+            await until(lambda: has_offsets(place, 2))
+            assert set(await place.offsets()) == {0, 1, 2} - {poisoned}
+            assert len(await place.stored()) == 50
+            refusing.left = 0
+            await until(lambda: has_offsets(place, 3))
+        assert [record.value for record in await place.dead()] == [b"{"]
+        [tally] = place.runner.tallies.values()
+        assert (tally.inserted, tally.duplicates, tally.dead_letters) == (50, 0, 1)
+
+
+async def test_metrics_of_a_consumer_are_there_from_the_start_and_those_of_partitions_end_with_it(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        async with running(place):
+            await until(lambda: shows(place, "ingest_consumer_assigned_partitions", 3))
+            for outcome in ("inserted", "duplicate", "dead_lettered", "stale"):
+                assert sample("ingest_consumer_records_total", place.topic, outcome=outcome) == 0
+            for name in ("offsets_trimmed", "topics_replaced", "rejoins"):
+                assert sample(f"ingest_consumer_{name}_total", place.topic) == 0
+            await until(lambda: lag_is_shown(place, {0, 1, 2}))
+        assert sample("ingest_consumer_assigned_partitions", place.topic) == 0
+        assert await lag_is_shown(place, set())
+
+
+class Unsure(Overtaken):
+    """A store whose first answer is lost: the batch is written, and nobody knows."""
+
+    async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
+        if self._overtaken:
+            return await self._real.write(consumer, events, spans)
+        self._overtaken = True
+        await self._real.write(consumer, events, spans)
+        raise StoreUnavailable("the answer is lost")
+
+
+async def test_a_batch_that_is_dropped_after_an_outage_ends_the_pause(engine: Engine, tmp_path: Path) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("one"))
+        place.runner.store = Unsure(place.store)  # type: ignore[assignment]
+        async with running(place):
+            await until(lambda: shows(place, "ingest_consumer_records_total", 1, outcome="stale"))
+            assert sample("ingest_consumer_paused", place.topic) == 0
+            assert [tally.blocked for tally in place.runner.tallies.values()] == [None]
+
+
+async def test_a_store_that_does_not_say_where_to_begin_is_waited_for_inside_the_group(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("one"))
+        offsets, failures = place.store.offsets, 2
+
+        class Away(Overtaken):
+            async def offsets(self, *arguments: str) -> Mapping[int, int]:
+                nonlocal failures
+                failures -= 1
+                if failures >= 0:
+                    raise StoreUnavailable("away")
+                return await offsets(*arguments)
+
+        place.runner.store = Away(place.store)  # type: ignore[assignment]
+        async with running(place):
+            await until(lambda: has_offsets(place, 1))
+            assert sample("ingest_consumer_rejoins_total", place.topic) == 0
+
+
+async def test_a_consumer_that_is_told_to_stop_does_not_wait_for_records(engine: Engine, tmp_path: Path) -> None:
+    """A batch waits for its first record much longer than this test may take."""
+    async with opened(engine, tmp_path) as place:
+        place.runner.batch = BatchLimits.model_validate({"wait": "1h"})
+        async with asyncio.timeout(60):
+            async with running(place):
+                await until(lambda: is_member(place))
+    if not isinstance(place.where, Path):
+        assert (await kafka_groups.describe(place.where, f"warehouse.{place.topic}")).members == []
+
+
+@asynccontextmanager
+async def running(place: Place) -> AsyncIterator[None]:
+    """The consumer runs for ever beside the body."""
+    stop = asyncio.Event()
+    consuming = asyncio.create_task(place.runner.forever([place.topic], stop))
+    try:
+        yield
+    finally:
+        stop.set()
+        await consuming
+
+
+async def until(ready: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(60):
+        while not await ready():  # noqa: ASYNC110 - a database is asked
+            await asyncio.sleep(0.02)
+
+
+async def has_offsets(place: Place, partitions: int) -> bool:
+    return len(await place.offsets()) == partitions
+
+
+async def is_member(place: Place) -> bool:
+    """It waits for records."""
+    if isinstance(place.where, Path):
+        return await SqliteLeases(place.store._database).holder(f"consumer:warehouse.{place.topic}") is not None  # type: ignore[attr-defined]
+    group = await kafka_groups.describe(place.where, f"warehouse.{place.topic}")
+    return group.state == "Stable" and len(group.members) == 1
+
+
+def sample(name: str, topic: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"topic": topic, "group": f"warehouse.{topic}", **labels})
+
+
+async def shows(place: Place, name: str, value: float, **labels: str) -> bool:
+    return sample(name, place.topic, **labels) == value
+
+
+async def lag_is_shown(place: Place, partitions: set[int]) -> bool:
+    name = "ingest_consumergroup_lag_records"
+    return {p for p in range(3) if sample(name, place.topic, partition=str(p)) is not None} == partitions
 
 
 async def test_once_beside_a_consumer_that_has_done_it_all_ends_at_once(engine: Engine, tmp_path: Path) -> None:
@@ -345,3 +573,44 @@ async def counted(store: EventStore) -> int | None:
         return await store.count(Query())
     except StoreUnavailable:
         return None
+
+
+async def test_a_broker_that_is_away_is_waited_for_by_who_runs_and_by_who_begins(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    broker = kafka_server.start(tmp_path / "kafka")
+    try:
+        engine = Engine("", {"INGEST_LOG_URL": broker.url, "INGEST_STORE_URL": postgres_url})
+        async with opened(engine, tmp_path) as place:
+            place.runner.log = KafkaLog(broker.bootstrap, times=Times(look_every=0.5, heartbeat=0.5))
+            await place.publish(*(event(f"before-{n}") for n in range(100)))
+            async with running(place):
+                await stored_count(place, 100)
+                [tally] = place.runner.tallies.values()
+                broker.kill()
+                (tmp_path / "ingest.yaml").write_text(
+                    "version: 1\ntopics: {replication: 1, min_insync: 1, durability: relaxed}\n"
+                    f'consumers:\n  archive: {{kind: store, topics: ["{place.topic}"]}}\n'
+                )
+                ingest = Ingest(tmp_path, engine)
+                begun = await ingest.start("consume", "archive", "--once", "--json")
+                assert begun.stderr is not None
+                async with asyncio.timeout(60):
+                    while b"cannot begin yet" not in await begun.stderr.readline():
+                        pass
+                await until(lambda: is_blocked(tally, True))
+                broker.restart()
+                async with place.log.publisher() as publisher:
+                    await publisher.publish(place.topic, [event(f"after-{n}") for n in range(100)])
+                await stored_count(place, 200)
+                await until(lambda: is_blocked(tally, False))
+                _, err = await asyncio.wait_for(begun.communicate(), 120)
+                assert begun.returncode == 0, err
+                assert sample("ingest_consumer_rejoins_total", place.topic) == 0
+        assert tally.inserted + tally.duplicates == 200  # the other one was faster, or not
+    finally:
+        broker.close()
+
+
+async def is_blocked(tally: Tally, expected: bool) -> bool:
+    return (tally.blocked is not None) is expected

@@ -167,6 +167,7 @@ def _defaults(brokers: int) -> dict[str, str]:
         "min.insync.replicas": in_sync,
         "offsets.topic.replication.factor": replicas,
         "offsets.topic.num.partitions": "4",
+        "group.min.session.timeout.ms": "500",  # a test may not wait for 6 s
         "transaction.state.log.replication.factor": replicas,
         "transaction.state.log.min.isr": in_sync,
         "transaction.state.log.num.partitions": "4",

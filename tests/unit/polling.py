@@ -5,14 +5,15 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from checkpoints import Checkpoints, Claim, HistoryEntry, Save, StreamId
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
 from consumers.store.sqlite import SqliteStore
 from ingest.event import Event, Message, Record, decode
-from ingest.eventlog import Published, Publisher, TopicSpec
-from ingest.eventlog.sqlite import SqliteLog
+from ingest.eventlog import Published, Publisher, TopicSpec, located
+from ingest.eventlog.sqlite import SqliteAdmin, SqliteLog
 from ingest.poller import Target
 from ingest.report import Report
 from ingest.run import Runner, Stream
@@ -74,6 +75,10 @@ class StumblingCheckpoints(SqliteCheckpoints):
         self._after.get(call, _nothing)()
 
 
+async def here(topic: str) -> str:
+    return f"here/{topic}/1"
+
+
 def _nothing() -> None:
     return None
 
@@ -91,7 +96,8 @@ class Process:
 
     async def poll(self, url: str, keys: Keys = NONE, above: Keys = NONE, stop: asyncio.Event | None = None) -> Report:
         """One run of the stream, as `ingest run --once` does it."""
-        runner = Runner(self.publisher, self.checkpoints, self.leases, self.holder, "here", lease_ttl=TTL)
+        locate = partial(located, SqliteAdmin(self.database))
+        runner = Runner(self.publisher, self.checkpoints, self.leases, self.holder, locate, lease_ttl=TTL)
         async with opened(url, keys, above) as source:
             target = Target(STREAM, TOPIC, keys.get("seen_limit", 100_000))
             [report] = await runner.once([Stream(target, source, 1.0)], stop or asyncio.Event())

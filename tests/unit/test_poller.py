@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import sqlite3
 import time
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,14 @@ import pytest_asyncio
 from checkpoints import StreamId
 from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Message
-from ingest.eventlog import Published, Publisher
-from ingest.poller import IN_MEMORY
+from ingest.eventlog import Published, Publisher, TopicSpec, located
+from ingest.eventlog.sqlite import SqliteAdmin
+from ingest.poller import IN_MEMORY, Target
 from ingest.report import Outcome, Report, exit_code
+from ingest.run import Runner, Stream
 from ingest.sources import Notice
 from ingest.sqlite import Database
+from tests.contract.anew import delete, make_anew
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.unit.polling import (
@@ -34,7 +39,7 @@ from tests.unit.polling import (
     poll,
     process,
 )
-from tests.unit.sources import PAGING, Keys, reply, say
+from tests.unit.sources import NONE, PAGING, Keys, opened, reply, say
 
 TOKEN = PAGING["cursor"]
 SNAPSHOT = {**TOKEN, "version": "updated_at"}
@@ -201,6 +206,54 @@ async def test_only_ids_at_or_after_the_next_bound_are_remembered(api: FakeApi, 
         again = await one.poll(api.url, keys)
         assert (again.events, again.unchanged) == (1, 3)
         assert sorted(await one.checkpoints.seen(STREAM, [str(n) for n in range(11)])) == ["10", "8", "9"]
+
+
+async def test_a_topic_that_was_made_anew_gets_the_whole_listing_again(api: FakeApi, path: Path) -> None:
+    await poll(path, api.url, SNAPSHOT)
+    await delete(TOPIC, path)
+    again = await poll(path, api.url, SNAPSHOT)
+    assert (again.events, again.unchanged) == (len(ROWS), 0)
+    once_more = await poll(path, api.url, SNAPSHOT)
+    assert (once_more.events, once_more.unchanged) == (0, len(ROWS))
+
+
+async def test_a_topic_made_anew_between_two_runs_of_a_process_gets_the_whole_listing_again(
+    api: FakeApi, path: Path
+) -> None:
+    async with process(path) as one:
+        stop, stream = asyncio.Event(), SNAPSHOT
+        async with opened(api.url, stream, NONE) as source:
+            runner = Runner(
+                one.publisher, one.checkpoints, one.leases, one.holder, partial(located, SqliteAdmin(one.database))
+            )
+            running = asyncio.create_task(runner.forever([Stream(Target(STREAM, TOPIC, 100_000), source, 0.01)], stop))
+            await until_asked(api, 6)
+            await make_anew(one.log, TopicSpec(TOPIC, 1, 1, 1, -1, 1_000_000), path)
+            async with asyncio.timeout(30):
+                while len(await one.records()) < len(ROWS):  # noqa: ASYNC110 - a log is asked
+                    await asyncio.sleep(0.01)
+            await until_asked(api, len(api.requests) + 6)
+            stop.set()
+            await running
+        assert await one.ids() == [str(id) for id in IDS]
+
+
+async def test_what_was_seen_before_topics_had_ids_is_still_known(api: FakeApi, path: Path) -> None:
+    await poll(path, api.url, SNAPSHOT)
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("UPDATE checkpoints SET seen_in = rtrim(rtrim(seen_in, '0123456789abcdef'), '/')")
+        [(before,)] = connection.execute("SELECT seen_in FROM checkpoints").fetchall()
+    connection.close()
+    assert before.endswith(f"/{TOPIC}")
+    again = await poll(path, api.url, SNAPSHOT)
+    assert (again.events, again.unchanged) == (0, len(ROWS))
+
+
+async def until_asked(api: FakeApi, requests: int) -> None:
+    async with asyncio.timeout(30):
+        while len(api.requests) < requests:  # noqa: ASYNC110 - another task is waited for
+            await asyncio.sleep(0.01)
 
 
 async def test_no_more_ids_are_remembered_than_configured(api: FakeApi, path: Path) -> None:

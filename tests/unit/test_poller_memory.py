@@ -16,6 +16,7 @@ from ingest.report import Report
 from ingest.sources import Page, SourceRecord, Watch
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate
+from tests.unit.polling import here
 
 STREAM = StreamId("api", "events")
 TARGET = Target(STREAM, "api.events", 100_000)
@@ -55,7 +56,7 @@ async def run(database: Database, checkpoints: Checkpoints, source: Pages) -> Re
     claim = await checkpoints.claim(STREAM, "host:1:test", 600.0)
     assert claim is not None
     report = Report(STREAM)
-    await Poller(TARGET, claim, source, SqlitePublisher(database), checkpoints, "log", report).run(asyncio.Event())
+    await Poller(TARGET, claim, source, SqlitePublisher(database), checkpoints, here, report).run(asyncio.Event())
     await SqliteLeases(database).release(claim.lease)
     return report
 

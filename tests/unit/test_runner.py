@@ -15,7 +15,7 @@ from ingest.report import Outcome, Report
 from ingest.run import Runner, Stream
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
-from tests.unit.polling import STREAM, TOPIC, Process, StumblingPublisher, fails, process
+from tests.unit.polling import STREAM, TOPIC, Process, StumblingPublisher, fails, here, process
 from tests.unit.sources import opened
 
 KEYS = {"paginate": {"type": "cursor", "from": "$.next_cursor", "param": "cursor"}}
@@ -40,7 +40,7 @@ async def until(ready: Callable[[], Awaitable[bool]]) -> None:
 
 
 def runner_of(one: Process, changed: Callable[[Report], None] = lambda report: None, ttl: float = 600.0) -> Runner:
-    return Runner(one.publisher, one.checkpoints, one.leases, one.holder, "here", changed, lease_ttl=ttl)
+    return Runner(one.publisher, one.checkpoints, one.leases, one.holder, here, changed, lease_ttl=ttl)
 
 
 async def test_a_stream_is_polled_again_and_again_under_one_lease_and_released_at_the_end(

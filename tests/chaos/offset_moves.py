@@ -1,0 +1,97 @@
+"""Writes down every move of an offset in Postgres at the moment of its commit, and makes moving slow, or impossible.
+
+Reading where a consumer stands is never held up: another one can always find out where to go on.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import asyncpg
+
+TRIGGER = """
+CREATE TABLE moves (n bigserial PRIMARY KEY, partition int, was bigint, next_offset bigint);
+CREATE FUNCTION write_move_down() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN
+        INSERT INTO public.moves (partition, was, next_offset)
+            VALUES (NEW.partition, CASE TG_OP WHEN 'UPDATE' THEN OLD.next_offset ELSE 0 END, NEW.next_offset);
+        PERFORM pg_sleep({seconds});
+        RETURN NULL;
+    END $$;
+CREATE TRIGGER offset_moved AFTER INSERT OR UPDATE OF next_offset ON ingest.offsets
+    FOR EACH ROW EXECUTE FUNCTION write_move_down();
+"""
+
+
+class Move(NamedTuple):
+    partition: int
+    was: int
+    next_offset: int
+
+
+async def watch(database: str, seconds: float = 0.0) -> None:
+    """`seconds`: that each move takes."""
+    connection = await asyncpg.connect(database)
+    await connection.execute(TRIGGER.format(seconds=seconds))
+    await connection.close()
+
+
+async def moves(database: str) -> Sequence[Move]:
+    """In the order in which they were made."""
+    connection = await asyncpg.connect(database)
+    rows = await connection.fetch("SELECT partition, was, next_offset FROM moves ORDER BY n")
+    await connection.close()
+    return [Move(*row) for row in rows]
+
+
+async def steps_back(database: str) -> Sequence[Move]:
+    """Moves that do not begin where the one before ended, or lead nowhere."""
+    stands: dict[int, int] = {}
+    wrong = []
+    for move in await moves(database):
+        if move.was != stands.get(move.partition, 0) or move.next_offset <= move.was:
+            wrong.append(move)
+        stands[move.partition] = move.next_offset
+    return wrong
+
+
+async def out_of_order(database: str) -> Sequence[str]:
+    """Events that were stored before an event of their partition with a smaller offset."""
+    connection = await asyncpg.connect(database)
+    rows = await connection.fetch(
+        """SELECT event_id FROM (
+               SELECT event_id, ingested_at,
+                      max(ingested_at) OVER (PARTITION BY partition ORDER BY "offset") AS latest
+               FROM ingest.events) AS stored
+           WHERE ingested_at < latest"""
+    )
+    await connection.close()
+    return [row["event_id"] for row in rows]
+
+
+class Lock:
+    """Made by `locked`."""
+
+    def __init__(self, connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+        self._connection = connection
+
+    async def waiting(self) -> int:
+        """How many want to move offsets."""
+        return int(
+            await self._connection.fetchval(
+                """SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
+                   WHERE datname = current_database() AND NOT granted AND relation = 'ingest.offsets'::regclass"""
+            )
+        )
+
+
+@asynccontextmanager
+async def locked(database: str) -> AsyncIterator[Lock]:
+    """Nobody can move an offset while the body runs."""
+    connection = await asyncpg.connect(database)
+    try:
+        async with connection.transaction():
+            await connection.execute("LOCK TABLE ingest.offsets IN SHARE MODE")
+            yield Lock(connection)
+    finally:
+        await connection.close()
