@@ -586,6 +586,7 @@ async def test_a_broker_that_restarts_is_waited_for_inside_the_group(postgres_ur
             async with running(place):
                 await stored_count(place, 100)
                 [tally] = place.runner.tallies.values()
+                await until(lambda: has_counted(tally, 100))  # and has told the broker
                 broker.kill()
                 await until(lambda: is_blocked(tally, True))
                 broker.restart()
@@ -612,6 +613,10 @@ async def test_a_consumer_that_begins_while_the_log_is_away_waits_for_it(tmp_pat
     begun.terminate()
     await asyncio.wait_for(begun.communicate(), 60)
     assert begun.returncode == 3
+
+
+async def has_counted(tally: Tally, events: int) -> bool:
+    return tally.inserted == events
 
 
 async def is_blocked(tally: Tally, expected: bool) -> bool:
