@@ -42,6 +42,7 @@ from tests.harness.names import unique
 from tests.harness.processes import free_ports
 
 ENVELOPE = Envelope("shop", "orders", 1)
+DEADLINE = 120.0  # seconds that a test waits for what must come
 BATCH = BatchLimits.model_validate({"wait": "50ms", "records": 1000})
 
 
@@ -448,7 +449,7 @@ async def running(place: Place) -> AsyncIterator[None]:
 
 
 async def until(ready: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE):
         while not await ready():  # noqa: ASYNC110 - a database is asked
             await asyncio.sleep(0.02)
 
@@ -563,7 +564,7 @@ async def test_a_store_that_falls_silent_costs_the_consumer_no_membership_and_no
 
 async def stored_count(place: Place, count: int) -> None:
     assert isinstance(place.store, PostgresStore)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(DEADLINE):
         while await counted(place.store) != count:  # noqa: ASYNC110 - a database is asked
             await asyncio.sleep(0.05)
 
