@@ -3,9 +3,15 @@
 What arrives in the table is exactly what was in the event. Backslash, tab, line feed and carriage return are the only
 characters that COPY's text format gives a meaning (PostgreSQL documentation, COPY, "Text Format"); a field that is
 `\\N` alone would be NULL, but its backslash is doubled like any other.
+
+`text` writes the fields of many events as they are, looks once at the whole, and doubles the backslashes of all. Where
+some event is not so plain, `line` looks at every field of each; both give the same text.
 """
 
-from consumers.store.row import moment, no_text, payload
+import re
+from collections.abc import Sequence
+
+from consumers.store.row import JSON, moment, no_text, payload
 from ingest.event import Event
 
 COLUMNS = ("event_id", "source", "stream", "key", "type", "topic", "partition", "offset", "occurred_at", "payload")
@@ -13,17 +19,27 @@ COLUMNS = ("event_id", "source", "stream", "key", "type", "topic", "partition", 
 NULL = "\\N"
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
+_NO_TIME = "\0"  # stands for NULL while backslashes are doubled
+_NOT_PLAIN = (b"\0", b"\t", b"\n", b"\r")  # in a payload
+# Times that `moment` leaves as they are; the 29th of February is left to it.
+_DAY = r"(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
+_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
+_as_they_are = re.compile(rf"(?:(?!0000)[0-9]{{4}}-(?:{_DAY})T{_CLOCK}Z\n)*").fullmatch
+
+
+def text(events: Sequence[Event]) -> bytes:
+    """The lines of the events. Raises BadRecord when one of them has no line."""
+    plain = _plain(events)
+    return b"".join(map(line, events)) if plain is None else plain
+
 
 def line(event: Event) -> bytes:
     """Raises BadRecord for a text that has no UTF-8 and for a time that is none."""
     time = NULL if event.occurred_at is None else moment(event.occurred_at)
     texts = (event.id, event.source, event.stream, event.key, event.type, event.topic)
-    joined = "\t".join(texts)
-    # Four scans of all texts at once: four times cheaper than looking at each of them.
-    if "\\" in joined or "\n" in joined or "\r" in joined or joined.count("\t") != len(texts) - 1:
-        joined = "\t".join(text.translate(_ESCAPES) for text in texts)
+    columns = "\t".join(column.translate(_ESCAPES) for column in texts)
     try:
-        head = f"{joined}\t{event.partition}\t{event.offset}\t{time}\t".encode()
+        head = f"{columns}\t{event.partition}\t{event.offset}\t{time}\t".encode()
     except UnicodeEncodeError as exc:
         raise no_text(exc) from exc
     return head + _escaped(payload(event)) + b"\n"
@@ -32,3 +48,39 @@ def line(event: Event) -> bytes:
 def _escaped(body: bytes) -> bytes:
     """JSON holds tabs and line ends between its tokens only, and seldom: then they are to arrive too."""
     return body.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\t", b"\\t").replace(b"\r", b"\\r")
+
+
+def _plain(events: Sequence[Event]) -> bytes | None:
+    """None where an event needs a closer look: a character that would end a field or a line, a body that is no JSON,
+    a text that has no UTF-8."""
+    count = len(events)
+    times = _times(events)
+    heads = "\n".join([
+        f"{event.id}\t{event.source}\t{event.stream}\t{event.key}\t{event.type}\t{event.topic}\t"
+        f"{event.partition}\t{event.offset}\t{time}\t"
+        for event, time in zip(events, times, strict=True)
+    ])  # fmt: skip
+    tabs, ends, nulls = heads.count("\t"), heads.count("\n"), heads.count(_NO_TIME)
+    if (tabs, ends, nulls) != (count * (len(COLUMNS) - 1), count - 1, times.count(_NO_TIME)) or "\r" in heads:
+        return None
+    bodies = [event.payload for event in events]
+    together = b"".join(bodies)
+    if any(character in together for character in _NOT_PLAIN) or {event.content_type for event in events} != {JSON}:
+        return None
+    parts = [b"\n"] * (3 * count)
+    try:
+        parts[0::3] = heads.encode().split(b"\n")
+    except UnicodeEncodeError:
+        return None
+    parts[1::3] = bodies
+    lines = b"".join(parts).replace(b"\\", b"\\\\")
+    return lines.replace(_NO_TIME.encode(), NULL.encode()) if nulls else lines
+
+
+def _times(events: Sequence[Event]) -> list[str]:
+    """The column of times. Raises BadRecord when one of them is none."""
+    given = [event.occurred_at for event in events]
+    times = [time for time in given if time is not None]
+    if not _as_they_are("\n".join((*times, ""))):
+        return [_NO_TIME if time is None else moment(time) for time in given]
+    return times if len(times) == len(given) else [_NO_TIME if time is None else time for time in given]

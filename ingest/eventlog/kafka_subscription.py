@@ -21,7 +21,6 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, ConsumerProtocolMemberMetadata
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
-from aiokafka.structs import ConsumerRecord
 
 from ingest import metrics
 from ingest.errors import ConfigError, IngestError, LogUnavailable
@@ -29,6 +28,7 @@ from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
 from ingest.eventlog.kafka_admin import max_message_bytes
 from ingest.eventlog.kafka_client import Cluster, started, stopped, translated
+from ingest.eventlog.kafka_records import KafkaRecord, unpack_lightly
 from ingest.eventlog.kafka_topic_ids import topic_ids
 from ingest.eventlog.kafka_watchdog import Look, Times, Watchdog
 from ingest.eventlog.place import Place, place, trimmed
@@ -67,7 +67,7 @@ class KafkaSubscription:
         self._topic_id = UNKNOWN_TOPIC  # of the topic in which `_places` are
         self._owned: frozenset[int] = frozenset()
         self._places: dict[int, Place] = {}  # of all owned partitions; empty until they are located
-        self._taken: deque[tuple[int, Sequence[ConsumerRecord]]] = deque()  # (partition, records) not handed out yet
+        self._taken: deque[tuple[int, Sequence[KafkaRecord]]] = deque()  # (partition, records) not handed out yet
         self._handed_out = HandedOut()
         self._committed: dict[int, int] = {}  # partition → offset, since the partitions were assigned
         self._taking: asyncio.Task[None] | None = None
@@ -345,7 +345,7 @@ class KafkaSubscription:
     def _cut(self) -> Batch:
         """A batch of what was taken; what goes beyond its bytes stays for the next one. Offsets without a record are
         covered by a span too, so that a reader comes to the end."""
-        records: list[ConsumerRecord] = []
+        records: list[KafkaRecord] = []
         spans: list[Span] = []
         if not self._taken:
             for partition, here in self._places.items():
@@ -395,11 +395,11 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
         await self._subscription.revoked()
 
 
-def _fitting(records: Sequence[ConsumerRecord], room: int) -> tuple[int, int]:
+def _fitting(records: Sequence[KafkaRecord], room: int) -> tuple[int, int]:
     """How many of the records to take, and their bytes: at least one, and the one that fills the room is the last."""
     size = 0
     for n, record in enumerate(records, 1):
-        size += record.serialized_key_size + record.serialized_value_size
+        size += len(record.key or b"") + len(record.value or b"")
         if size >= room:
             return n, size
     return len(records), size
@@ -456,6 +456,7 @@ async def open_subscription(
     watching: asyncio.Task[None] | None = None
     try:
         await started(consumer, cluster)
+        unpack_lightly(consumer)
         consumer.subscribe([topic], listener=_Listener(subscription))  # after the start, which would wait for the group
         watching = asyncio.create_task(subscription.watch())
         yield subscription

@@ -1,0 +1,77 @@
+"""Our records beside aiokafka's own, unpacked from the same fetches: nothing is lost on the way."""
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from ingest.event import Envelope
+from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka_records import KafkaRecord, unpack_lightly
+from tests.contract.eventlogs import new_topic
+from tests.harness.kafka import Kafka
+
+WAIT_MS = 30_000  # for records that are there
+
+
+def _messages() -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    """A stream, one more that mixes with it, and what others may write to a topic."""
+    invoices, refunds = Envelope("billing", "invoices", 7), Envelope("billing", "refunds", 7)
+    ours = [
+        (one.key, one.value, list[tuple[str, bytes | None]](one.headers))
+        for n in range(60)
+        for one in [(refunds if n % 5 == 4 else invoices).message(f"e{n}", str(n), f"key{n}", None, b"{}")]
+    ]
+    foreign: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
+        (None, b"no key and no headers", []),
+        (b"k", None, [("ce_specversion", b"1.0")]),
+        (b"", b"", [("ce_specversion", None), ("ce_specversion", b"1.0"), ("", b"\xff")]),
+    ]
+    return [*ours[:20], *foreign, *ours[20:]]
+
+
+@pytest.mark.parametrize("compression", [None, "lz4"])
+async def test_records_hold_what_aiokafka_reads(kafka: Kafka, compression: str | None) -> None:
+    topic = await new_topic(KafkaLog(kafka.bootstrap), partitions=1)
+    sent = _messages()
+    async with AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, compression_type=compression) as producer:
+        for key, value, headers in sent:
+            await producer.send(topic, value, key=key, headers=headers)
+        await producer.flush()
+
+    async def read(lightly: bool) -> list[KafkaRecord]:
+        consumer = AIOKafkaConsumer(bootstrap_servers=kafka.bootstrap, auto_offset_reset="earliest")
+        async with consumer:
+            if lightly:
+                unpack_lightly(consumer)
+            consumer.assign([TopicPartition(topic, 0)])
+            found: list[KafkaRecord] = []
+            while len(found) < len(sent):
+                found += [r for some in (await consumer.getmany(timeout_ms=WAIT_MS)).values() for r in some]
+            return found
+
+    ours, theirs = await read(True), await read(False)
+    assert {type(record) for record in ours} == {KafkaRecord}
+    assert [(one.key, one.value, list(one.headers)) for one in ours] == sent
+    names = KafkaRecord.__struct_fields__
+    assert [[getattr(one, name) for name in names] for one in ours] == [
+        [getattr(one, name) for name in names] for one in theirs
+    ]
+
+
+async def test_records_share_the_headers_that_they_have_in_common(kafka: Kafka) -> None:
+    log = KafkaLog(kafka.bootstrap)
+    topic = await new_topic(log, partitions=1)
+    envelope = Envelope("billing", "invoices", 7)
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, [envelope.message(f"e{n}", str(n), "key", None, b"{}") for n in range(5)])
+
+    async def nothing() -> dict[int, int]:
+        return {}
+
+    records: list[KafkaRecord] = []
+    async with log.subscribe(topic, "group", nothing, records=10, bytes=1_000_000, wait=1.0) as subscription:
+        while len(records) < 5:
+            records += (await subscription.next_batch()).records  # type: ignore[arg-type]
+    _, second, *others = records
+    for record in others:
+        shared = [a is b for a, b in zip(record.headers, second.headers, strict=True)]
+        assert shared == [True] * 5 + [False] * 2
