@@ -20,7 +20,7 @@ from consumers.deadletter import Bad, bury, isolate
 from consumers.store import EventStore, Written
 from ingest import metrics
 from ingest.errors import BadRecord, LogUnavailable, StoreUnavailable, Superseded
-from ingest.event import Event, decode
+from ingest.event import Event, Record, decode
 from ingest.eventlog import UNKNOWN_TOPIC, Batch, Publisher, Span, Subscription
 from ingest.retry import backoff
 
@@ -28,6 +28,7 @@ log = structlog.get_logger()
 
 RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 10.0  # seconds
+PIECE = 500  # records decoded at once
 LAG_EVERY = 1.0  # seconds between updates of the lag metric
 LOOK_EVERY = 10.0  # seconds between looks at where the store stands, while all that was written is confirmed
 NOTHING = Written(0, 0)
@@ -107,7 +108,7 @@ class Consumer:
         Raises ConfigError when a person must act, LogUnavailable, and Superseded when the topic has another consumer
         on SQLite."""
         stopping = asyncio.create_task(stop.wait())
-        reading = asyncio.create_task(self._subscription.next_batch())
+        reading = asyncio.create_task(self._read())
         attempt = 0  # to learn from the store where to begin
         try:
             while True:
@@ -115,28 +116,29 @@ class Consumer:
                 if stop.is_set():
                     return
                 try:
-                    batch = await reading
+                    work = await reading
                 except StoreUnavailable as exc:
                     attempt += 1
                     await self._wait(attempt, exc, stop)
-                    reading = asyncio.create_task(self._subscription.next_batch())
+                    reading = asyncio.create_task(self._read())
                     continue
                 attempt = 0
+                batch = work.batch
                 trouble = self._subscription.trouble()
                 if trouble is not None:
                     self._tally.blocked_by(trouble)
                 elif self._subscription.settled():
                     self._answered()
                 self._show_lag()
-                reading = asyncio.create_task(self._subscription.next_batch())
+                reading = asyncio.create_task(self._read())
                 if batch.lost:
                     continue
                 if batch.trimmed and not batch.spans:
                     self._count_trimmed(batch)
-                if (batch.spans and not await self._handle(batch, stop)) or await self._fell_back():
+                if (batch.spans and not await self._handle(work, stop)) or await self._fell_back():
                     await _dropped(reading)  # what was read ahead is to be read again
                     await self._subscription.rewind()
-                    reading = asyncio.create_task(self._subscription.next_batch())
+                    reading = asyncio.create_task(self._read())
                 if finish is not None and await self._finished(finish, ask=not batch.spans):
                     return
         finally:
@@ -145,9 +147,14 @@ class Consumer:
             metrics.paused.labels(*self._labels).set(0)
             self._forget_partitions()
 
-    async def _handle(self, batch: Batch, stop: asyncio.Event) -> bool:
+    async def _read(self) -> _Work:
+        """The next batch and what it holds; while the store writes the one before."""
+        batch = await self._subscription.next_batch()
+        return _Work(batch, *await _decoded(batch.records), batch.spans)
+
+    async def _handle(self, work: _Work, stop: asyncio.Event) -> bool:
         """write → commit. False: the store stands elsewhere, or we were stopped; what is left did not move."""
-        work = _Work(batch, *_decoded(batch), batch.spans)
+        batch = work.batch
         started = time.monotonic()
         attempt = 0
         while not batch.lost and not stop.is_set():
@@ -289,7 +296,7 @@ class Consumer:
             metrics.lag.remove(self._tally.group, self._tally.topic, str(partition))
 
 
-async def _dropped(reading: "asyncio.Task[Batch]") -> None:
+async def _dropped(reading: "asyncio.Task[_Work]") -> None:
     """Ends at once, and reads nothing: the subscription keeps what it has fetched."""
     reading.cancel()
     await asyncio.wait([reading])
@@ -297,12 +304,14 @@ async def _dropped(reading: "asyncio.Task[Batch]") -> None:
         reading.exception()  # looked at, so that asyncio does not complain of it
 
 
-def _decoded(batch: Batch) -> tuple[list[Event], list[Bad]]:
+async def _decoded(records: Sequence[Record]) -> tuple[list[Event], list[Bad]]:
     events: list[Event] = []
     bad: list[Bad] = []
-    for record in batch.records:
+    for n, record in enumerate(records, 1):
         try:
             events.append(decode(record))
         except BadRecord as exc:
             bad.append(Bad(record, exc))
+        if n % PIECE == 0:
+            await asyncio.sleep(0)
     return events, bad

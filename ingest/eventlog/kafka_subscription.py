@@ -11,7 +11,6 @@ new one. A topic that was deleted and made anew behind us is noticed by its id, 
 """
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 
@@ -37,6 +36,7 @@ log = structlog.get_logger()
 
 PARTITION_FETCH_BYTES = 1024 * 1024  # raised to the topic's max.message.bytes
 FETCH_BYTES = 16 * 1024 * 1024  # per broker
+PIECE = 500  # records unpacked at once
 COMMIT_TIMEOUT = 10.0  # seconds
 POSITION_TIMEOUT = 10.0  # seconds until a partition has a position, after it was lost
 TICK = 1.0  # seconds between two checks of the watchdog, or a tenth of `look_every`
@@ -67,7 +67,7 @@ class KafkaSubscription:
         self._topic_id = UNKNOWN_TOPIC  # of the topic in which `_places` are
         self._owned: frozenset[int] = frozenset()
         self._places: dict[int, Place] = {}  # of all owned partitions; empty until they are located
-        self._taken: deque[tuple[int, Sequence[KafkaRecord]]] = deque()  # (partition, records) not handed out yet
+        self._taken: dict[int, list[KafkaRecord]] = {}  # partition → records not handed out yet
         self._handed_out = HandedOut()
         self._committed: dict[int, int] = {}  # partition → offset, since the partitions were assigned
         self._taking: asyncio.Task[None] | None = None
@@ -110,13 +110,10 @@ class KafkaSubscription:
         await asyncio.sleep(seconds)
 
     def lag(self) -> Mapping[int, int]:
-        waiting: dict[int, int] = {}
-        for partition, records in self._taken:
-            waiting[partition] = waiting.get(partition, 0) + len(records)
         lag = {}
         for partition, here in self._places.items():
             end = self._consumer.highwater(TopicPartition(self._topic, partition))
-            lag[partition] = waiting.get(partition, 0) + max(0, (end or 0) - here.fetched)
+            lag[partition] = len(self._taken.get(partition, ())) + max(0, (end or 0) - here.fetched)
         return lag
 
     def partitions(self) -> frozenset[int]:
@@ -284,20 +281,34 @@ class KafkaSubscription:
             log.warning("Kafka failed while we waited for the store", topic=self._topic, error=repr(exc))
 
     async def _take(self) -> None:
+        """What is there, up to a batch. In pieces, so that the batch before is written meanwhile."""
+        room, wait = self._records, self._wait
+        jumps: dict[int, tuple[int, int]] = {}
+        while room > 0 and (found := await self._poll_once(wait, min(room, PIECE))):
+            jumps = self._book(found) | jumps
+            room -= sum(map(len, found.values()))
+            wait = 0.0
+            await asyncio.sleep(0)
+        self._emptying += room > 0
+        if room == self._records:
+            jumps = await self._pass_markers()
+        if jumps:
+            await self._find_trimmed(jumps)
+
+    async def _poll_once(self, wait: float, records: int) -> Mapping[TopicPartition, list[KafkaRecord]]:
         try:
             with translated(f"read {self._topic}"):
-                found = await self._consumer.getmany(timeout_ms=int(self._wait * 1000), max_records=self._records)
+                found: Mapping[TopicPartition, list[KafkaRecord]] = await self._consumer.getmany(
+                    timeout_ms=int(wait * 1000), max_records=records
+                )
         except Exception:
             # aiokafka has moved past records of other partitions that it did not return
             for partition, here in self._places.items():
                 self._consumer.seek(TopicPartition(self._topic, partition), here.fetched)
             raise
-        self._emptying += sum(map(len, found.values())) < self._records
-        jumps = self._book(found) if found else await self._pass_markers()
-        if jumps:
-            await self._find_trimmed(jumps)
+        return found
 
-    def _book(self, found: Mapping[TopicPartition, Sequence[ConsumerRecord]]) -> dict[int, tuple[int, int]]:
+    def _book(self, found: Mapping[TopicPartition, list[KafkaRecord]]) -> dict[int, tuple[int, int]]:
         """Take the records over. Returns the offsets that were passed without a record: partition → (from, to)."""
         jumps = {}
         for tp, records in found.items():
@@ -312,7 +323,7 @@ class KafkaSubscription:
                 jumps[tp.partition] = (here.fetched, records[0].offset)
             here.fetched = records[-1].offset + 1
             self._moved = True
-            self._taken.append((tp.partition, records))
+            self._taken.setdefault(tp.partition, []).extend(records)
         return jumps
 
     async def _pass_markers(self) -> dict[int, tuple[int, int]]:
@@ -352,12 +363,15 @@ class KafkaSubscription:
                 if here.fetched > here.handed:
                     spans.append(self._span(partition, here.fetched))
         room = self._bytes
-        while self._taken and room > 0:
-            partition, found = self._taken.popleft()
+        for partition, found in list(self._taken.items()):
+            if room <= 0:
+                break
             count, size = _fitting(found, room)
-            if count < len(found):
-                self._taken.appendleft((partition, found[count:]))
             room -= size
+            if count < len(found):
+                self._taken[partition] = found[count:]
+            else:
+                del self._taken[partition]
             records += found[:count]
             spans.append(self._span(partition, found[count - 1].offset + 1))
         batch = Batch(records, tuple(spans))

@@ -6,10 +6,15 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from ingest.event import Envelope
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_records import KafkaRecord, unpack_lightly
+from ingest.sources import SourceRecord
 from tests.contract.eventlogs import new_topic
 from tests.harness.kafka import Kafka
 
 WAIT_MS = 30_000  # for records that are there
+
+
+def _polled(n: int) -> SourceRecord:
+    return SourceRecord(str(n), None, f"key{n}", None, None, b"{}")
 
 
 def _messages() -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
@@ -18,7 +23,7 @@ def _messages() -> list[tuple[bytes | None, bytes | None, list[tuple[str, bytes 
     ours = [
         (one.key, one.value, list[tuple[str, bytes | None]](one.headers))
         for n in range(60)
-        for one in [(refunds if n % 5 == 4 else invoices).message(f"e{n}", str(n), f"key{n}", None, b"{}")]
+        for one in (refunds if n % 5 == 4 else invoices).messages([_polled(n)])
     ]
     foreign: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]] = [
         (None, b"no key and no headers", []),
@@ -62,9 +67,9 @@ async def test_records_share_the_headers_that_they_have_in_common(kafka: Kafka) 
     topic = await new_topic(log, partitions=1)
     envelope = Envelope("billing", "invoices", 7)
     async with log.publisher() as publisher:
-        await publisher.publish(topic, [envelope.message(f"e{n}", str(n), "key", None, b"{}") for n in range(5)])
+        await publisher.publish(topic, envelope.messages([_polled(n) for n in range(5)]))
 
-    async def nothing() -> dict[int, int]:
+    async def nothing(_: str) -> dict[int, int]:
         return {}
 
     records: list[KafkaRecord] = []

@@ -5,6 +5,7 @@ import pytest
 from ingest.errors import BadRecord
 from ingest.event import Envelope, Event, Message, decode
 from ingest.eventlog.kafka_records import KafkaRecord
+from ingest.sources import SourceRecord
 
 Header = tuple[str, bytes | None]
 
@@ -17,7 +18,7 @@ def record(message: Message, *headers: Header) -> KafkaRecord:
 
 
 def message(stream: str = "invoices", fence: int = 5, at: str | None = "2024-05-06T07:08:09Z") -> Message:
-    return Envelope("billing", stream, fence).message(f"billing:{stream}:1", "1", "cus_1", at, b'{"id":1}')
+    return Envelope("billing", stream, fence).messages([SourceRecord("1", None, "cus_1", at, None, b'{"id":1}')])[0]
 
 
 def test_an_event_is_read_as_it_was_written() -> None:
