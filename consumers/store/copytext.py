@@ -8,23 +8,17 @@ characters that COPY's text format gives a meaning (PostgreSQL documentation, CO
 some event is not so plain, `line` looks at every field of each; both give the same text.
 """
 
-import re
 from collections.abc import Sequence
 
-from consumers.store.row import JSON, moment, no_text, payload
+from consumers.store.row import JSON, moment, moments, no_text, payload
 from ingest.event import Event
 
 COLUMNS = ("event_id", "source", "stream", "key", "type", "topic", "partition", "offset", "occurred_at", "payload")
 
 NULL = "\\N"
-_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
-
 _NO_TIME = "\0"  # stands for NULL while backslashes are doubled
 _NOT_PLAIN = (b"\0", b"\t", b"\n", b"\r")  # in a payload
-# Times that `moment` leaves as they are; the 29th of February is left to it.
-_DAY = r"(?:0[1-9]|1[0-2])-(?:0[1-9]|1[0-9]|2[0-8])|(?:0[13-9]|1[0-2])-(?:29|30)|(?:0[13578]|1[02])-31"
-_CLOCK = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
-_as_they_are = re.compile(rf"(?:(?!0000)[0-9]{{4}}-(?:{_DAY})T{_CLOCK}Z\n)*").fullmatch
+_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 def text(events: Sequence[Event]) -> bytes:
@@ -54,7 +48,7 @@ def _plain(events: Sequence[Event]) -> bytes | None:
     """None where an event needs a closer look: a character that would end a field or a line, a body that is no JSON,
     a text that has no UTF-8."""
     count = len(events)
-    times = _times(events)
+    times = [_NO_TIME if time is None else time for time in moments(events)]
     heads = "\n".join([
         f"{event.id}\t{event.source}\t{event.stream}\t{event.key}\t{event.type}\t{event.topic}\t"
         f"{event.partition}\t{event.offset}\t{time}\t"
@@ -75,12 +69,3 @@ def _plain(events: Sequence[Event]) -> bytes | None:
     parts[1::3] = bodies
     lines = b"".join(parts).replace(b"\\", b"\\\\")
     return lines.replace(_NO_TIME.encode(), NULL.encode()) if nulls else lines
-
-
-def _times(events: Sequence[Event]) -> list[str]:
-    """The column of times. Raises BadRecord when one of them is none."""
-    given = [event.occurred_at for event in events]
-    times = [time for time in given if time is not None]
-    if not _as_they_are("\n".join((*times, ""))):
-        return [_NO_TIME if time is None else moment(time) for time in given]
-    return times if len(times) == len(given) else [_NO_TIME if time is None else time for time in given]

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from consumers.store import Query, Row, Written, superseded
-from consumers.store.row import distinct, moment, no_text, payload
+from consumers.store.row import distinct, moments, no_text, payload
 from ingest.errors import BadRecord
 from ingest.event import Event, rfc3339
 from ingest.eventlog import UNKNOWN_TOPIC, Span
@@ -46,7 +46,7 @@ class SqliteStore:
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         now = time.time_ns() // 1_000_000
-        rows = [_values(event, now) for event in distinct(events)]
+        rows = _rows(distinct(events), now)
 
         def work(connection: sqlite3.Connection) -> int:
             for span in spans:
@@ -111,29 +111,21 @@ def _insert(connection: sqlite3.Connection, rows: Sequence[_Values]) -> int:
         raise BadRecord(f"SQLite: {exc}", stage="write", code=exc.sqlite_errorname) from exc
 
 
-def _values(event: Event, now: int) -> _Values:
+def _rows(events: Sequence[Event], now: int) -> list[_Values]:
     """Raises BadRecord for what Postgres would refuse too: a NUL, a text or payload that is not UTF-8, no time."""
-    values = (
-        event.id,
-        event.source,
-        event.stream,
-        event.key,
-        event.type,
-        None if event.occurred_at is None else moment(event.occurred_at),
-        now,
-        event.topic,
-        event.partition,
-        event.offset,
-    )
+    times = moments(events)
     try:
-        body = payload(event).decode()
-        texts = "".join((event.id, event.source, event.stream, event.key, event.type, event.topic))
+        bodies = [payload(event).decode() for event in events]
+        texts = "".join([f"{e.id}{e.source}{e.stream}{e.key}{e.type}{e.topic}" for e in events])
         texts.encode()
     except UnicodeError as exc:
         raise no_text(exc) from exc
-    if "\0" in texts or "\0" in body:  # json_valid looks no further than the first
+    if "\0" in texts or "\0" in "".join(bodies):  # json_valid looks no further than the first
         raise BadRecord("id, key, type or payload holds a NUL", stage="write", code="nul")
-    return (*values, body)
+    return [
+        (e.id, e.source, e.stream, e.key, e.type, time, now, e.topic, e.partition, e.offset, body)
+        for e, time, body in zip(events, times, bodies, strict=True)
+    ]
 
 
 def _bounds(connection: sqlite3.Connection, query: Query) -> tuple[int, int]:

@@ -10,7 +10,7 @@ import msgspec
 from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.eventlog.place import missing
 
-_headers = msgspec.msgpack.Decoder(list[tuple[str, bytes]]).decode
+_headers = msgspec.msgpack.Decoder(tuple[tuple[str, bytes], ...]).decode
 
 
 class SqliteRecord(msgspec.Struct, frozen=True, gc=False):
@@ -22,7 +22,7 @@ class SqliteRecord(msgspec.Struct, frozen=True, gc=False):
     timestamp: int
     key: bytes
     value: bytes
-    headers: list[tuple[str, bytes]]
+    headers: tuple[tuple[str, bytes], ...]
 
 
 class Topic(NamedTuple):
