@@ -10,7 +10,7 @@ some event is not so plain, `line` looks at every field of each; both give the s
 
 from collections.abc import Sequence
 
-from consumers.store.row import JSON, moment, moments, no_text, payload
+from consumers.store.row import JSON, moment, no_text, payload
 from ingest.event import Event
 
 COLUMNS = ("event_id", "source", "stream", "key", "type", "topic", "partition", "offset", "occurred_at", "payload")
@@ -21,9 +21,9 @@ _NOT_PLAIN = (b"\0", b"\t", b"\n", b"\r")  # in a payload
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
-def text(events: Sequence[Event]) -> bytes:
-    """The lines of the events. Raises BadRecord when one of them has no line."""
-    plain = _plain(events)
+def text(events: Sequence[Event], times: Sequence[str | None]) -> bytes:
+    """The lines of the events. `times`: their `moments`. Raises BadRecord for a text that has no UTF-8."""
+    plain = _plain(events, times)
     return b"".join(map(line, events)) if plain is None else plain
 
 
@@ -44,18 +44,17 @@ def _escaped(body: bytes) -> bytes:
     return body.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\t", b"\\t").replace(b"\r", b"\\r")
 
 
-def _plain(events: Sequence[Event]) -> bytes | None:
+def _plain(events: Sequence[Event], times: Sequence[str | None]) -> bytes | None:
     """None where an event needs a closer look: a character that would end a field or a line, a body that is no JSON,
     a text that has no UTF-8."""
     count = len(events)
-    times = [_NO_TIME if time is None else time for time in moments(events)]
     heads = "\n".join([
         f"{event.id}\t{event.source}\t{event.stream}\t{event.key}\t{event.type}\t{event.topic}\t"
-        f"{event.partition}\t{event.offset}\t{time}\t"
+        f"{event.partition}\t{event.offset}\t{_NO_TIME if time is None else time}\t"
         for event, time in zip(events, times, strict=True)
     ])  # fmt: skip
     tabs, ends, nulls = heads.count("\t"), heads.count("\n"), heads.count(_NO_TIME)
-    if (tabs, ends, nulls) != (count * (len(COLUMNS) - 1), count - 1, times.count(_NO_TIME)) or "\r" in heads:
+    if (tabs, ends, nulls) != (count * (len(COLUMNS) - 1), count - 1, times.count(None)) or "\r" in heads:
         return None
     bodies = [event.payload for event in events]
     together = b"".join(bodies)

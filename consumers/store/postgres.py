@@ -14,7 +14,7 @@ import asyncpg
 
 from consumers.store import Query, Row, Written, superseded
 from consumers.store.copytext import COLUMNS, text
-from consumers.store.row import distinct, moment, no_text, payload
+from consumers.store.row import distinct, moment, moments, no_text, payload
 from ingest.errors import StoreUnavailable
 from ingest.event import Event
 from ingest.eventlog import UNKNOWN_TOPIC, Span
@@ -87,7 +87,8 @@ class PostgresStore:
                 raise _RowExists from exc
 
     async def _copy(self, connection: "Connection", rows: Sequence[Event]) -> int:
-        await connection.copy_to_table("events", schema_name="ingest", columns=COLUMNS, source=_chunks(rows))
+        lines = _lines(rows, moments(rows))  # a time that is none is found before the COPY begins
+        await connection.copy_to_table("events", schema_name="ingest", columns=COLUMNS, source=lines)
         return len(rows)
 
     async def _copy_missing(self, connection: "Connection", rows: Sequence[Event]) -> int:
@@ -195,10 +196,10 @@ async def _move(connection: "Connection", consumer: str, spans: Sequence[Span]) 
     raise superseded(consumer, refused, stands)
 
 
-async def _chunks(rows: Sequence[Event]) -> AsyncIterator[bytes]:
+async def _lines(rows: Sequence[Event], times: Sequence[str | None]) -> AsyncIterator[bytes]:
     """A chunk is made while Postgres works on those before it."""
     for start in range(0, len(rows), CHUNK):
-        yield text(rows[start : start + CHUNK])
+        yield text(rows[start : start + CHUNK], times[start : start + CHUNK])
 
 
 def _ids(rows: Sequence[Event]) -> list[str]:

@@ -1,13 +1,13 @@
-"""Our records beside aiokafka's own, unpacked from the same fetches: nothing is lost on the way."""
+"""Our records beside aiokafka's own, unpacked from the same fetches and in pieces: nothing is lost on the way."""
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from ingest.event import Envelope
+from ingest.event import Envelope, Record
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_records import KafkaRecord, unpack_lightly
 from ingest.sources import SourceRecord
-from tests.contract.eventlogs import new_topic
+from tests.contract.eventlogs import Store, batches_of, new_topic, numbered, publish
 from tests.harness.kafka import Kafka
 
 WAIT_MS = 30_000  # for records that are there
@@ -69,14 +69,32 @@ async def test_records_share_the_headers_that_they_have_in_common(kafka: Kafka) 
     async with log.publisher() as publisher:
         await publisher.publish(topic, envelope.messages([_polled(n) for n in range(5)]))
 
-    async def nothing(_: str) -> dict[int, int]:
-        return {}
-
-    records: list[KafkaRecord] = []
-    async with log.subscribe(topic, "group", nothing, records=10, bytes=1_000_000, wait=1.0) as subscription:
+    records: list[Record] = []
+    async with log.subscribe(topic, "group", Store(), records=10, bytes=1_000_000, wait=1.0) as subscription:
         while len(records) < 5:
-            records += (await subscription.next_batch()).records  # type: ignore[arg-type]
+            records += (await subscription.next_batch()).records
     _, second, *others = records
     for record in others:
         shared = [a is b for a, b in zip(record.headers, second.headers, strict=True)]
         assert shared == [True] * 5 + [False] * 2
+
+
+async def test_a_batch_that_is_read_in_pieces_has_one_span_a_partition(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store moves one offset a partition."""
+    monkeypatch.setattr("ingest.eventlog.kafka_subscription.PIECE", 7)
+    log = KafkaLog(kafka.bootstrap)
+    topic = await new_topic(log, partitions=3)
+    await publish(log, topic, numbered(300))
+    async with log.subscribe(topic, "group", Store(), records=100, bytes=1_000_000, wait=1.0) as subscription:
+        batches = await batches_of(subscription, 300)
+    assert all(len(batch.records) <= 100 for batch in batches)
+    assert any(len(batch.records) > 7 for batch in batches)
+    stands = {0: 0, 1: 0, 2: 0}
+    for batch in batches:
+        assert len({span.partition for span in batch.spans}) == len(batch.spans)
+        for span in batch.spans:
+            offsets = [record.offset for record in batch.records if record.partition == span.partition]
+            assert (span.start, offsets) == (stands[span.partition], list(range(span.start, span.end)))
+            stands[span.partition] = span.end

@@ -4,10 +4,11 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from consumers.store.copytext import COLUMNS, line, text
+from consumers.store.row import moments
 from ingest.errors import BadRecord
 from ingest.event import Event
 from tests.texts import json_texts, texts
@@ -100,26 +101,28 @@ def test_a_time_with_a_tab_in_it_does_not_end_its_field() -> None:
 
 # Many events at once give the lines that each of them has
 
-_odd_texts = st.text(st.sampled_from("ab:\\\t\n\r\0\ud800é\N{PILE OF POO}N"), max_size=6)
-_odd_bodies = st.binary(max_size=6) | st.text("{}\\\t\n\r\0N", max_size=6).map(str.encode) | json_texts.map(str.encode)
-_known_times = st.sampled_from([
-    "2024-05-06T07:08:09Z", "2024-05-06T07:08:09.5Z", "2024-05-06T07:08:09.123456789Z", "2024-05-06T09:08:09+02:00",
-    "2024-02-29T00:00:00Z", "2023-02-29T00:00:00Z", "2024-04-31T00:00:00Z", "2024-12-31T23:59:59Z",
-    "2024-01-30T24:00:00Z", "0000-01-01T00:00:00Z", "2024-05-06T07:08:09Z\n2024-05-06T07:08:09Z",
-    "2024-05-06 07:08:09Z", "2024-05-06\t07:08:09Z",
-    "٢٠٢٤-05-06T07:08:09Z", "", "\0", "\\N", "now", "2024-05-06T07:08:09", "20240506T070809Z",
-])  # fmt: skip
-_digits = st.from_regex(r"[0-9]{4}-[01]\d-[0-3]\dT[0-2]\d:[0-6]\d:[0-6]\d(\.[0-9]{1,7})?Z", fullmatch=True)
-_events = st.builds(
-    lambda **changes: event(**changes),
-    id=_odd_texts,
-    source=st.sampled_from(["billing", "a\tb"]),
-    key=_odd_texts,
-    occurred_at=st.none() | _known_times | _digits,
-    payload=_odd_bodies,
-    content_type=st.sampled_from(["application/json"] * 3 + ["text/plain"]),
-    offset=st.integers(0, 2**63 - 1),
-)
+ODD_TEXTS = ["", "\\", "\\N", "\t", "\n", "\r", "\0", "a\tb", "é\N{PILE OF POO}", "\ud800", "."]
+ODD_BODIES = [b"", b"\\", b"\\.", b"\t", b"\n", b"\r", b"{\r\n}", b"\0", b"\xff", "é".encode()]
+ODD_TIMES = [
+    None, "", "\0", "\\N", "now", "2024-05-06T07:08:09.5Z", "2024-05-06T07:08:09.123456789Z",
+    "2024-05-06T07:08:09+02:00", "2024-05-06 07:08:09Z", "2024-05-06T07:08:09",
+    "20240506T070809Z", "2024-05-06\t07:08:09Z", "٢٠٢٤-05-06T07:08:09Z",
+    "2024-05-06T07:08:09Z\n2024-05-06T07:08:09Z", "2024-05-06T07:08:09Z\n", "0001-01-01T00:00:00+14:00",
+]  # fmt: skip
+ODDITIES = [
+    *({name: text} for name in ("id", "source", "stream", "key", "type", "topic") for text in ODD_TEXTS),
+    *({"payload": body} for body in ODD_BODIES),
+    *({"payload": body, "content_type": "text/plain"} for body in ODD_BODIES),
+    *({"occurred_at": time} for time in ODD_TIMES),
+]
+
+
+def all_at_once(events: Sequence[Event]) -> bytes:
+    return text(events, moments(events))
+
+
+def one_by_one(events: Sequence[Event]) -> bytes:
+    return b"".join(line(one) for one in events)
 
 
 def outcome(make: Callable[[Sequence[Event]], bytes], events: Sequence[Event]) -> bytes | str:
@@ -130,23 +133,44 @@ def outcome(make: Callable[[Sequence[Event]], bytes], events: Sequence[Event]) -
         return exc.code
 
 
-@given(events=st.lists(_events, max_size=4))
-@example([event(), event(occurred_at="\0")])
-@example([event(occurred_at=None, key="\0"), event(occurred_at=None)])
-@example([event(key="a\tb"), event(payload=b"\\N")])
-def test_many_events_at_once_give_the_lines_that_each_has(events: list[Event]) -> None:
-    codes = {outcome(lambda some: line(some[0]), [one]) for one in events} & {"bad_time", "not_utf8"}
-    if codes:
-        assert outcome(text, events) in codes
-    else:
-        assert text(events) == b"".join(line(one) for one in events)
+@pytest.mark.parametrize("changes", ODDITIES, ids=repr)
+def test_one_odd_event_among_plain_ones_has_its_own_line(changes: dict[str, object]) -> None:
+    for others in ([], [event(occurred_at=None), event()]):
+        assert outcome(all_at_once, [*others, event(**changes)]) == outcome(one_by_one, [*others, event(**changes)])
+
+
+@given(changes=st.lists(st.lists(st.sampled_from(ODDITIES), max_size=2), max_size=4))
+def test_odd_events_have_the_same_lines_together(changes: list[list[dict[str, object]]]) -> None:
+    events = [event(**dict(pair for some in each for pair in some.items())) for each in changes]
+    codes = {outcome(one_by_one, [one]) for one in events} & {"bad_time", "not_utf8"}
+    together = outcome(all_at_once, events)
+    assert together in codes if codes else together == one_by_one(events)
+
+
+@given(texts=st.tuples(texts, texts, texts), body=st.binary(max_size=40) | json_texts.map(str.encode))
+def test_any_event_has_the_same_line_among_others(texts: tuple[str, str, str], body: bytes) -> None:
+    id, key, topic = texts
+    events = [event(), event(id=id, key=key, topic=topic, payload=body), event(occurred_at=None)]
+    assert all_at_once(events) == one_by_one(events)
+
+
+def test_a_column_of_times_takes_the_times_that_each_event_takes() -> None:
+    days = [f"{y}-{m:02}-{d:02}T00:00:00Z" for y in ("0000", "2023", "2024") for m in range(14) for d in range(33)]
+    clocks = [f"2024-05-06T{h:02}:{m:02}:{s:02}Z" for h in (0, 9, 23, 24) for m in (0, 59, 60) for s in (0, 59, 60)]
+    for time in days + clocks:
+        one = [event(occurred_at=time)]
+        assert outcome(all_at_once, one) == outcome(one_by_one, one), time
+
+
+def test_two_times_in_one_are_none() -> None:
+    with pytest.raises(BadRecord, match="RFC 3339"):
+        moments([event(occurred_at="2024-05-06T07:08:09Z\n2024-05-06T07:08:09Z")])
 
 
 def test_plain_events_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("consumers.store.copytext.line", None)
-    bodies = [b'{"note":"na\\u00efve \\"quoted\\" text"}', b"{}"]
-    copied = text([event(payload=body, occurred_at=time) for body in bodies for time in ("2024-05-06T07:08:09Z", None)])
+    bodies, times = [b'{"note":"na\\u00efve \\"quoted\\" text"}', b"{}"], ["2024-05-06T07:08:09Z", None]
+    copied = all_at_once([event(payload=body, occurred_at=time) for body in bodies for time in times])
     rows = [fields(one + b"\n") for one in copied.splitlines()]
-    assert [(row["payload"], row["occurred_at"]) for row in rows] == [
-        (body, time) for body in bodies for time in (b"2024-05-06T07:08:09Z", None)
-    ]
+    expected = [(body, time if time is None else time.encode()) for body in bodies for time in times]
+    assert [(row["payload"], row["occurred_at"]) for row in rows] == expected
