@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ingest.postgres import Connection
 
 FILTERED_BATCHES = 32  # batches without a duplicate after which rows are no longer looked up first
-CHUNK = 100  # rows sent to COPY at once: the memory of larger texts comes from the system, a page fault every 4 KB
+CHUNK = 200  # rows sent to COPY at once; the memory of a longer text comes from the system, a page fault every 4 KB
 PAGE = 500  # rows fetched at once
 
 
