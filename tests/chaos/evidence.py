@@ -1,7 +1,7 @@
-"""Gathers what a history is made of: from the API's own log, through the ports, and from a trigger on the cursors.
+"""Gathers what a history is made of: from the API's own log, through the ports, and from triggers.
 
-The trigger writes down every cursor at the moment at which it is committed, whoever saves it. A SQLite file is copied
-before it is looked at: whoever opens it after a crash recovers it, and that is for the product to do.
+Triggers write down every cursor and every offset at the moment at which it is saved, whoever does it. A SQLite file is
+copied before it is looked at: whoever opens it after a crash recovers it, and that is for the product to do.
 """
 
 import hashlib
@@ -15,33 +15,60 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import asyncpg
+from aiokafka.errors import KafkaError
 
 from checkpoints.sqlite import SqliteLeases
 from consumers.store import EventStore, Query
 from consumers.store.postgres import PostgresStore
 from consumers.store.sqlite import SqliteStore
 from ingest import deadletter
+from ingest.errors import IngestError
 from ingest.eventlog import EventLog, Reader
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.sqlite import SqliteLog
 from ingest.postgres import open_postgres
-from ingest.sqlite import open_database
-from tests.chaos.history import Fact, History, Logged, Saved, Stored
+from ingest.sqlite import NOW_MS, open_database
+from tests.chaos.history import Fact, History, Logged, Moved, Saved, Stored
 
-SQLITE_TRIGGERS = """
-CREATE TABLE saved_cursors (n INTEGER PRIMARY KEY, fence INTEGER NOT NULL, cursor TEXT NOT NULL);
-CREATE TRIGGER cursor_made AFTER INSERT ON checkpoints
-    BEGIN INSERT INTO saved_cursors (fence, cursor) VALUES (NEW.fence, NEW.cursor); END;
-CREATE TRIGGER cursor_moved AFTER UPDATE OF cursor ON checkpoints
-    BEGIN INSERT INTO saved_cursors (fence, cursor) VALUES (NEW.fence, NEW.cursor); END;
+SQLITE_TRIGGERS = f"""
+CREATE TABLE saved_cursors (
+    n INTEGER PRIMARY KEY, fence INTEGER NOT NULL, cursor TEXT NOT NULL, at INTEGER, lease INTEGER);
+CREATE TRIGGER cursor_made AFTER INSERT ON checkpoints BEGIN
+    INSERT INTO saved_cursors (fence, cursor, at, lease) VALUES (NEW.fence, NEW.cursor, {NOW_MS},
+        (SELECT fence FROM leases WHERE name = 'stream:' || NEW.source || '/' || NEW.stream)); END;
+CREATE TRIGGER cursor_moved AFTER UPDATE OF cursor ON checkpoints BEGIN
+    INSERT INTO saved_cursors (fence, cursor, at, lease) VALUES (NEW.fence, NEW.cursor, {NOW_MS},
+        (SELECT fence FROM leases WHERE name = 'stream:' || NEW.source || '/' || NEW.stream)); END;
+CREATE TABLE moved_offsets (n INTEGER PRIMARY KEY, partition INTEGER NOT NULL, before INTEGER, after INTEGER NOT NULL);
+CREATE TRIGGER offset_made AFTER INSERT ON offsets
+    BEGIN INSERT INTO moved_offsets (partition, after) VALUES (NEW.partition, NEW.next_offset); END;
+CREATE TRIGGER offset_moved AFTER UPDATE OF next_offset ON offsets BEGIN
+    INSERT INTO moved_offsets (partition, before, after) VALUES (NEW.partition, OLD.next_offset, NEW.next_offset); END;
 """
 POSTGRES_TRIGGERS = """
-CREATE TABLE saved_cursors (n bigserial PRIMARY KEY, fence bigint NOT NULL, cursor text NOT NULL);
-CREATE FUNCTION write_cursor_down() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN INSERT INTO public.saved_cursors (fence, cursor) VALUES (NEW.fence, NEW.cursor); RETURN NULL; END $$;
+CREATE TABLE saved_cursors (
+    n bigserial PRIMARY KEY, fence bigint NOT NULL, cursor text NOT NULL, at bigint, lease bigint);
+CREATE FUNCTION write_cursor_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.saved_cursors (fence, cursor, at, lease)
+        VALUES (NEW.fence, NEW.cursor, extract(epoch FROM clock_timestamp()) * 1000,
+            (SELECT fence FROM ingest.leases WHERE name = 'stream:' || NEW.source || '/' || NEW.stream));
+    RETURN NULL; END $$;
 CREATE TRIGGER cursor_moved AFTER INSERT OR UPDATE OF cursor ON ingest.checkpoints
     FOR EACH ROW EXECUTE FUNCTION write_cursor_down();
+CREATE TABLE moved_offsets (n bigserial PRIMARY KEY, partition integer NOT NULL, before bigint, after bigint NOT NULL);
+CREATE FUNCTION write_offset_down() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.moved_offsets (partition, before, after)
+        VALUES (NEW.partition, CASE TG_OP WHEN 'UPDATE' THEN OLD.next_offset END, NEW.next_offset);
+    RETURN NULL; END $$;
+CREATE TRIGGER offset_moved AFTER INSERT OR UPDATE OF next_offset ON ingest.offsets
+    FOR EACH ROW EXECUTE FUNCTION write_offset_down();
 """
+
+OUTAGES = (
+    OSError, TimeoutError, sqlite3.OperationalError, asyncpg.PostgresError, asyncpg.InterfaceError, IngestError,
+    KafkaError,
+)  # fmt: skip
+"""What a look at a server that is away may raise."""
 
 
 class Place(NamedTuple):
@@ -59,7 +86,7 @@ class Place(NamedTuple):
 
 
 async def watch_cursors(place: Place) -> None:
-    """From now on every saved cursor is written down. The database is migrated."""
+    """From now on every saved cursor and every moved offset is written down. The database is migrated."""
     if place.bootstrap is None:
         connection = sqlite3.connect(place.database)
         connection.executescript(SQLITE_TRIGGERS)
@@ -71,13 +98,19 @@ async def watch_cursors(place: Place) -> None:
 
 
 async def saved_cursors(place: Place) -> list[Saved]:
-    rows = await _query(place, "SELECT fence, cursor FROM saved_cursors ORDER BY n")
-    return [Saved(fence, cursor.encode()) for fence, cursor in rows]
+    rows = await query(place, "SELECT fence, cursor, at, lease FROM saved_cursors ORDER BY n")
+    return [Saved(fence, cursor.encode(), at, lease) for fence, cursor, at, lease in rows]
+
+
+async def moved_offsets(place: Place) -> list[Moved]:
+    """There is one consumer on one topic."""
+    rows = await query(place, "SELECT partition, before, after FROM moved_offsets ORDER BY n")
+    return [Moved(*row) for row in rows]
 
 
 async def stored(place: Place) -> int:
     """How many rows the store has."""
-    [(count,)] = await _query(place, f"SELECT count(*) FROM {'' if place.bootstrap is None else 'ingest.'}events")
+    [(count,)] = await query(place, f"SELECT count(*) FROM {'' if place.bootstrap is None else 'ingest.'}events")
     return int(count)
 
 
@@ -87,7 +120,7 @@ async def ends(place: Place) -> Sequence[int]:
         return (await admin.describe([place.topic]))[place.topic].end_offsets
 
 
-async def _query(place: Place, statement: str) -> Sequence[Sequence[Any]]:
+async def query(place: Place, statement: str) -> Sequence[Sequence[Any]]:
     if place.bootstrap is None:
         connection = sqlite3.connect(f"file:{place.database}?mode=ro", uri=True)
         try:
@@ -130,13 +163,13 @@ async def _opened(place: Place) -> AsyncIterator[tuple[Place, EventLog, EventSto
         return
     with TemporaryDirectory() as folder:
         copy = Path(folder) / "copy.db"
-        _copy(Path(place.database), copy)
+        copy_file(Path(place.database), copy)
         async with open_database(copy) as database:
             log = SqliteLog(database, SqliteLeases(database), "checker:1:a")
             yield place._replace(database=str(copy)), log, SqliteStore(database)
 
 
-def _copy(file: Path, to: Path) -> None:
+def copy_file(file: Path, to: Path) -> None:
     """With what was committed and not moved into the file yet."""
     shutil.copy(file, to)
     log = Path(f"{file}-wal")
@@ -161,6 +194,7 @@ async def _log(reader: Reader, topic: str) -> list[Logged]:
                 record.offset,
                 int(headers["ce_ingestfence"]),
                 _sha256(record.value),
+                record.timestamp,
             )
         )
     return records

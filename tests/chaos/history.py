@@ -22,6 +22,8 @@ class Logged(NamedTuple):
     offset: int
     fence: int
     sha256: str
+    at: int = 0
+    """When it was appended, milliseconds since 1970."""
 
 
 class Stored(NamedTuple):
@@ -35,10 +37,21 @@ class Stored(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """A cursor that was saved: the fence it was saved under, and its JSON."""
+    """A cursor that was saved: the fence it was saved under, and its JSON; then the fence of the stream's lease."""
 
     fence: int
     cursor: bytes
+    at: int = 0
+    """Milliseconds since 1970."""
+    lease: int = 0
+
+
+class Moved(NamedTuple):
+    """An offset of the store that was moved. `before`: None where there was none."""
+
+    partition: int
+    before: int | None
+    after: int
 
 
 @dataclass(frozen=True)
@@ -88,12 +101,12 @@ def complaints(history: History, *, repeats: int, drained: bool, zombie: bool = 
     `repeats`: how many records may be in the log once more. `drained`: the API was read to its end and the log was
     consumed to its end; else a crash lies just behind. `zombie`: a poller may have published after it was superseded.
     """
-    found = [*_invented(history), *_twice(history), *_scattered(history), *_unlike_the_log(history)]
-    found += [*_offsets(history), *_out_of_order(history), *_cursor_went_back(history), *_cursor_ahead(history)]
+    found = [*invented(history), *twice(history), *scattered(history), *unlike_the_log(history)]
+    found += [*offsets_and_rows(history), *out_of_order(history), *cursor_went_back(history), *_cursor_ahead(history)]
     if history.repeated() > repeats:
         found.append(f"{history.repeated()} records of the log are repeated, {repeats} may be")
     if drained:
-        found += [*_lost(history), *_left_behind(history)]
+        found += [*_lost(history), *left_behind(history)]
     if not zombie:
         found += _behind_a_newer_fence(history)
     return found
@@ -106,7 +119,7 @@ def _lost(history: History) -> Iterator[str]:
             yield f"lost: {fact} was served and is in no row and no dead letter"
 
 
-def _invented(history: History) -> Iterator[str]:
+def invented(history: History) -> Iterator[str]:
     served = history.served()
     entries: list[Logged | Stored] = [*history.rows, *history.log]
     for entry in entries:
@@ -114,7 +127,7 @@ def _invented(history: History) -> Iterator[str]:
             yield f"invented: {entry} was never served"
 
 
-def _twice(history: History) -> Iterator[str]:
+def twice(history: History) -> Iterator[str]:
     for event_id, count in Counter(row.event_id for row in history.rows).items():
         if count > 1:
             yield f"twice: {count} rows of {event_id}"
@@ -123,7 +136,7 @@ def _twice(history: History) -> Iterator[str]:
             yield f"twice: {count} rows of what was served as {fact}"
 
 
-def _scattered(history: History) -> Iterator[str]:
+def scattered(history: History) -> Iterator[str]:
     partitions: dict[str, set[int]] = {}
     for record in history.log:
         partitions.setdefault(record.key, set()).add(record.partition)
@@ -132,7 +145,7 @@ def _scattered(history: History) -> Iterator[str]:
             yield f"the key {key} is in the partitions {sorted(found)}"
 
 
-def _unlike_the_log(history: History) -> Iterator[str]:
+def unlike_the_log(history: History) -> Iterator[str]:
     """A row is the first record of its eventId, byte for byte, and names the place where that stands."""
     firsts = history.firsts()
     for row in history.rows:
@@ -143,7 +156,7 @@ def _unlike_the_log(history: History) -> Iterator[str]:
             yield f"{row} differs from its record {record}"
 
 
-def _offsets(history: History) -> Iterator[str]:
+def offsets_and_rows(history: History) -> Iterator[str]:
     """Rows and offsets moved together: a record has a row exactly when the offset of its partition is past it."""
     for partition, offset in history.offsets.items():
         if offset > history.ends.get(partition, 0):
@@ -157,17 +170,21 @@ def _offsets(history: History) -> Iterator[str]:
             yield f"{record} has a row, but the store's offset is not past it"
 
 
-def _left_behind(history: History) -> Iterator[str]:
+def left_behind(history: History) -> Iterator[str]:
     for partition, end in history.ends.items():
         if history.offsets.get(partition, 0) != end:
             yield f"the store stands at {history.offsets.get(partition)} of partition {partition}, which ends at {end}"
 
 
-def _out_of_order(history: History) -> Iterator[str]:
+def out_of_order(history: History) -> Iterator[str]:
     """Per key, the first occurrences stand in the order in which the API gave them; a later fence counts as later."""
     served = history.served()
     last: dict[str, int] = {}
-    for record in sorted(history.firsts().values(), key=lambda r: (r.fence, r.partition, r.offset)):
+    there = set[str]()
+    for record in sorted(history.log, key=lambda r: (r.fence, r.partition, r.offset)):
+        if record.event_id in there:
+            continue
+        there.add(record.event_id)
         place = served.get(history.fact(record), -1)
         if place < last.get(record.key, -1):
             yield f"out of order: {record} was served before the record of its key that stands ahead of it"
@@ -182,7 +199,7 @@ def _behind_a_newer_fence(history: History) -> Iterator[str]:
         newest[record.partition] = max(record.fence, newest.get(record.partition, 0))
 
 
-def _cursor_went_back(history: History) -> Iterator[str]:
+def cursor_went_back(history: History) -> Iterator[str]:
     """Fences and the high-water mark only grow; a listing goes on page by page, and is over once it has ended."""
     fence, high_water, ended = 0, "", set[str]()
     listing: tuple[str, int] | None = None

@@ -18,14 +18,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingest.cli import main as ingest
-from tests.chaos import victim
+from ingest import cli
+from tests.chaos import haste, victim
 from tests.harness.processes import tail
 
 DEADLINE = 60.0  # seconds that anything may take
 POLL = 0.02  # seconds
 KILLED = 10.0  # seconds that the kernel may take
 PR_SET_PDEATHSIG = 1  # prctl(2)
+HURRY = "CHAOS_HURRY"
+"""In the environment of a process: the product's longest waits are shortened (tests/chaos/haste.py)."""
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
@@ -52,6 +54,14 @@ class Process:
         assert self._process.pid is not None
         return self._process.pid
 
+    @property
+    def exitcode(self) -> int | None:
+        return self._process.exitcode
+
+    def stands_still(self) -> bool:
+        """It was stopped by a signal."""
+        return self.exitcode is None and _state(self.pid) == "T"
+
     async def ended(self) -> int:
         """The exit code; minus the number of the signal that killed it."""
 
@@ -73,13 +83,13 @@ class Process:
 
     async def frozen(self) -> None:
         async def stopped() -> bool:
-            return _state(self._process.pid) == "T"
+            return self.stands_still()
 
         await self.reaches(stopped)
 
     def send(self, number: signal.Signals) -> None:
-        assert self._process.pid is not None
-        os.kill(self._process.pid, number)
+        if self.exitcode is None:
+            os.kill(self.pid, number)
 
     def kill(self) -> None:
         self._process.kill()
@@ -92,9 +102,12 @@ class Process:
         return found
 
 
-def _state(pid: int | None) -> str:
-    """The letter of proc(5)."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+def _state(pid: int) -> str:
+    """The letter of proc(5); X when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def _become(command: Sequence[str], folder: Path, env: Mapping[str, str], output: Path) -> None:
@@ -106,6 +119,11 @@ def _become(command: Sequence[str], folder: Path, env: Mapping[str, str], output
     os.dup2(file, sys.stderr.fileno())
     random.seed()
     sys.argv = [*command]
-    if command[0] == "victim":
+    if HURRY in env:
+        haste.hurry()
+    if command[0] != "victim":
+        cli.main()
+    try:
         sys.exit(asyncio.run(victim.main()))
-    ingest()
+    except BaseException as exc:
+        sys.exit(cli._exit_code(cli._cause(exc)))

@@ -1,10 +1,10 @@
 """The real commands, with one difference: the process is signalled at a chosen instant.
 
-    python -m tests.chaos.victim run POINT N SIGNAL [--lease-ttl S] [--claim-ttl S]
+    python -m tests.chaos.victim run POINT N SIGNAL [--lease-ttl S] [--claim-ttl S] [--forever]
     python -m tests.chaos.victim consume POINT N SIGNAL [--forever] [--session S]
 
-What is configured, opened and run is what `ingest run --once` and `ingest consume warehouse` would; the adapters are
-wrapped (tests/chaos/fate.py). Prints what `--json` prints, and ends with the same exit codes.
+What is configured, opened and run is what `ingest run` and `ingest consume warehouse` would, with `--once` or without;
+the adapters are wrapped (tests/chaos/fate.py). Prints what `--json` prints, and ends with the same exit codes.
 """
 
 import argparse
@@ -87,8 +87,8 @@ class DoomedApp(App):
         return DoomedCheckpoints(checkpoints, self._fate, self._claim_ttl), leases
 
 
-async def run(app: App, fate: Fate, lease_ttl: float) -> int:
-    """`ingest run --once --json`."""
+async def run(app: App, fate: Fate, lease_ttl: float, *, once: bool) -> int:
+    """`ingest run [--once] --json`."""
     async with AsyncExitStack() as stack:
         streams = [
             dataclasses.replace(stream, source=DoomedSource(stream.source, fate))
@@ -100,9 +100,9 @@ async def run(app: App, fate: Fate, lease_ttl: float) -> int:
         checkpoints, leases = await app.state()
         locate = partial(located, admin)
         runner = Runner(await app.publisher(), checkpoints, leases, app.holder, locate, lease_ttl=lease_ttl)
-        reports = await runner.once(streams, stop)
+        reports = await (runner.once(streams, stop) if once else runner.forever(streams, stop))
     show.reports(reports, as_json=True, scrub=REDACTOR.scrub)
-    return exit_code(reports)
+    return exit_code(reports) if once else 0
 
 
 async def consume(app: App, *, once: bool) -> int:
@@ -138,7 +138,7 @@ async def main() -> int:
     fate = Fate(arguments.point, arguments.nth, arguments.signal)
     async with DoomedApp(loaded(None), fate, arguments.claim_ttl, arguments.session) as app:
         if arguments.command == "run":
-            return await run(app, fate, arguments.lease_ttl)
+            return await run(app, fate, arguments.lease_ttl, once=not arguments.forever)
         return await consume(app, once=not arguments.forever)
 
 

@@ -63,12 +63,20 @@ class FakeApi:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._port}"
 
+    @property
+    def port(self) -> int:
+        return self._port
+
     def serve(
         self, name: str, records: Iterable[Json | bytes], *, style: Style = "next_url", page_size: int = 100
     ) -> Listing:
         """List `records` at `{url}/{name}`, from now on; the listing can be changed at any time."""
         self._listings[name] = Listing([record(one) for one in records], style, page_size)
         return self._listings[name]
+
+    def list_as(self, name: str, listing: Listing) -> None:
+        """As `serve`, of a kind of its own."""
+        self._listings[name] = listing
 
     def misbehave(self, faults: Iterable[Fault]) -> None:
         """The next requests for lists get one fault each, in order; those after the last are answered well."""

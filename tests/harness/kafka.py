@@ -60,10 +60,21 @@ class Kafka:
     def resume(self, n: int = 1) -> None:
         self._broker(n).resume()
 
-    def restart(self, n: int = 1) -> None:
-        """Also after `kill`. Returns when the whole cluster answers again."""
+    def ask_to_stop(self, n: int = 1) -> None:
+        """SIGTERM, and no wait: it hands its partitions over first."""
+        self._broker(n).ask_to_stop()
+
+    def runs(self, n: int = 1) -> bool:
+        return self._broker(n).running()
+
+    def start_again(self, n: int = 1) -> None:
+        """And no wait for it."""
         self._broker(n).stop()
         self._broker(n).start()
+
+    def restart(self, n: int = 1) -> None:
+        """Also after `kill`. Returns when the whole cluster answers again."""
+        self.start_again(n)
         self.wait()
 
     def heal(self) -> None:
@@ -130,21 +141,35 @@ def start_guarded(directory: Path, listeners: Listeners) -> Kafka:
     return _started(Kafka(f"127.0.0.1:{port}", [node], ports), [node])
 
 
-def start(directory: Path, *, brokers: int = 1, properties: Mapping[str, str] | None = None) -> Kafka:
+class Door(NamedTuple):
+    """One more port of one broker, and the one that clients who come in by it are told: a proxy's."""
+
+    port: int
+    told: int
+
+
+def start(
+    directory: Path,
+    *,
+    brokers: int = 1,
+    properties: Mapping[str, str] | None = None,
+    doors: Mapping[str, Sequence[Door]] | None = None,
+) -> Kafka:
     """A cluster that answers; `properties` are settings of server.properties. Logs and data go to `directory`.
 
-    A cluster given by its address is used as it is. More than one broker are always local processes.
+    A cluster given by its address is used as it is, unless there are to be `doors`: a listener's name (a word in
+    capitals) and a door for each broker. With doors, or with more than one broker, they are always local processes.
     """
-    if address := os.environ.get(ADDRESS):
+    if (address := os.environ.get(ADDRESS)) and not doors:
         return Kafka(address.removeprefix("kafka://"), [])
     directory.mkdir(parents=True, exist_ok=True)
     settings = {**_defaults(brokers), **(properties or {})}
     nodes: list[Broker]
     ports = free_ports(brokers)
-    if brokers == 1 and docker_answers():
+    if brokers == 1 and not doors and docker_answers():
         nodes = [ContainerBroker(ports[0], settings)]
     else:
-        nodes = list(_local_nodes(directory, ports, settings))
+        nodes = list(_local_nodes(directory, ports, settings, doors=doors))
     return _started(Kafka(",".join(f"127.0.0.1:{port}" for port in ports), nodes), nodes)
 
 
@@ -182,6 +207,7 @@ def _local_nodes(
     settings: Mapping[str, str],
     listeners: Listeners = NO_LISTENERS,
     extra: Mapping[str, int] | None = None,
+    doors: Mapping[str, Sequence[Door]] | None = None,
 ) -> list[LocalBroker]:
     """`extra`: the ports of `listeners`, which one node alone can have."""
     controllers = free_ports(len(ports))
@@ -197,6 +223,8 @@ def _local_nodes(
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}",
             "log.dirs": str(directory / f"broker-{n}"),
         }
+        if doors:
+            own |= _with_doors(own["listeners"], port, {name: of[n - 1] for name, of in doors.items()})
         if extra:
             plain = {"PLAINTEXT": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
             protocols = {**plain, **listeners.protocols}
@@ -211,6 +239,16 @@ def _local_nodes(
     with ThreadPoolExecutor(len(nodes)) as pool:
         list(pool.map(lambda node: node.format(cluster, listeners.scram), nodes))
     return nodes
+
+
+def _with_doors(listeners: str, port: int, doors: Mapping[str, Door]) -> dict[str, str]:
+    return {
+        "listeners": listeners + "".join(f",{name}://127.0.0.1:{door.port}" for name, door in doors.items()),
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}"
+        + "".join(f",{name}://127.0.0.1:{door.told}" for name, door in doors.items()),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in (*doors, "PLAINTEXT", "CONTROLLER")),
+        "inter.broker.listener.name": "PLAINTEXT",
+    }
 
 
 def _known_brokers(bootstrap: str) -> int:

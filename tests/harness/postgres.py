@@ -12,6 +12,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Literal, Protocol
@@ -43,6 +44,8 @@ class Server(Protocol):
     def port(self) -> int: ...
     def stop(self, mode: Mode) -> None: ...
     def kill(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
     def start(self) -> None: ...
     def standby(self, directory: Path) -> "Server": ...
     def promote(self) -> None: ...
@@ -80,6 +83,13 @@ class Postgres:
     def kill(self) -> None:
         """SIGKILL of the postmaster: what a machine that loses power does to it."""
         self._server.kill()
+
+    def pause(self) -> None:
+        """SIGSTOP of the postmaster and all its backends: connections stay open and nothing answers."""
+        self._server.pause()
+
+    def resume(self) -> None:
+        self._server.resume()
 
     def restart(self, mode: Mode = "fast") -> None:
         """Also after `stop` and `kill`. Returns when it answers again, at the same address."""
@@ -248,7 +258,23 @@ class _Local:
         if self._child is not None:
             self._child.kill()
 
+    def pause(self) -> None:
+        self._send_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._send_all(signal.SIGCONT)
+
+    def _send_all(self, number: signal.Signals) -> None:
+        """The postmaster first: it would start another backend. Backends are its children, in sessions of their own."""
+        if self._child is None or self._child.returncode is not None:
+            return
+        self._child.send(number)
+        for pid in Path(f"/proc/{self._child.pid}/task/{self._child.pid}/children").read_text().split():
+            with suppress(ProcessLookupError):
+                os.kill(int(pid), number)
+
     def discard(self) -> None:
+        self.resume()
         self.stop("immediate")
         shutil.rmtree(self._home, ignore_errors=True)
 
@@ -295,6 +321,12 @@ class _Container:
     def promote(self) -> None:
         raise RuntimeError("a container is no standby")
 
+    def pause(self) -> None:
+        self._container.get_wrapped_container().pause()
+
+    def resume(self) -> None:
+        self._container.get_wrapped_container().unpause()
+
     def discard(self) -> None:
         self._container.stop()
 
@@ -315,6 +347,12 @@ class _Foreign:
         self._refuse()
 
     def kill(self) -> None:
+        self._refuse()
+
+    def pause(self) -> None:
+        self._refuse()
+
+    def resume(self) -> None:
         self._refuse()
 
     def discard(self) -> None:

@@ -1,0 +1,44 @@
+"""One random chaos run: `python -m tests.chaos --engine sqlite --seed 7 --minutes 3`. See tests/chaos/run.py."""
+
+import argparse
+import asyncio
+import secrets
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.run import Floor, run
+from tests.chaos.schedule import draw
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
+    parser.add_argument("--engine", choices=["sqlite", "kafka"], default="sqlite")
+    parser.add_argument("--seed", type=int, default=None, help="a new one by default")
+    parser.add_argument("--minutes", type=float, default=3.0)
+    parser.add_argument("--without", default="", help="kinds of faults to leave out, with commas between them")
+    arguments = parser.parse_args()
+    seed = secrets.randbelow(1_000_000) if arguments.seed is None else arguments.seed
+    faults = draw(seed, arguments.minutes * 60, arguments.engine, without=arguments.without.split(","))
+    folder = Path(tempfile.mkdtemp(prefix=f"chaos-{arguments.engine}-{seed}-"))
+    print(f"seed {seed}: {len(faults)} faults; {folder}", flush=True)
+    floor = Floor(
+        records=round(arguments.minutes * 60 * 20),
+        faults=len(faults),
+        kills=round(arguments.minutes),
+        recoveries=len(faults),
+    )
+    began = time.monotonic()
+    result = asyncio.run(run(folder, arguments.engine, seed, faults, floor))
+    for name, value in result.summary.items():
+        print(f"{name}: {value}")
+    print(f"{time.monotonic() - began:.0f} s in all")
+    for complaint in result.complaints[:50]:
+        print(f"WRONG: {complaint}")
+    if result.complaints:
+        sys.exit(f"{len(result.complaints)} complaints, seed {seed}; everything is in {folder}")
+
+
+if __name__ == "__main__":
+    main()
