@@ -2,6 +2,7 @@
 
 import argparse
 import asyncio
+import logging
 import secrets
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from tests.chaos.schedule import draw
 
 
 def main() -> None:
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # that brokers cannot be reached is meant
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--engine", choices=["sqlite", "kafka"], default="sqlite")
     parser.add_argument("--seed", type=int, default=None, help="a new one by default")

@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Literal
 
 import asyncpg
@@ -32,7 +32,7 @@ from tests.harness.proxy import Mode
 STRUCK = 120.0  # seconds within which a fault must have its effect; a failpoint has to be reached
 HEALED = 90.0  # seconds until a cluster is whole again
 CONSUMERS = 3  # where nothing is scaled
-FREE = 2_000_000  # bytes below which a file system is full
+BALLAST = bytes(1_000_000)
 
 
 class NoEffect(Exception):
@@ -231,13 +231,13 @@ class Afflicter:
         """No byte of the file system is left."""
         assert self._servers.disk is not None
         ballast = self._servers.disk / "ballast"
-        with ballast.open("wb") as file:
-            room = os.statvfs(self._servers.disk)
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
         try:
+            with ballast.open("wb", buffering=0) as file, suppress(OSError):  # it ends with ENOSPC
+                while True:
+                    file.write(BALLAST)
             left = os.statvfs(self._servers.disk)
-            if left.f_bavail * left.f_frsize > FREE:
-                raise NoEffect("the file system is not full")
+            if left.f_bavail > 0:
+                raise NoEffect(f"the file system is not full: {left.f_bavail} blocks are free")
             self._struck(fault)
             yield
         finally:

@@ -43,6 +43,9 @@ class Feed(Listing):
         """The instant of the last change."""
         return self._ats[-1] if self._ats else 0
 
+    def close(self) -> None:
+        self._made.close()
+
     def grow(self, count: int) -> None:
         lines = []
         for _ in range(count):

@@ -8,6 +8,7 @@ and the output of every process.
 """
 
 import asyncio
+import random
 import signal
 import time
 from collections import Counter
@@ -25,8 +26,9 @@ from tests.chaos.schedule import Engine, Fault, struck
 from tests.chaos.servers import PAGE, Servers
 from tests.chaos.watch import ACKNOWLEDGED, INSERTED, Watch
 
-RATE = 80  # versions a second
 GROW_EVERY = 0.05  # seconds
+TRICKLE = 2  # versions each time
+BURSTS, BURST = 0.02, 500  # share of the times at which several pages come at once; versions, at most
 DRAIN = 60.0  # seconds from the last healing until nothing is left to do
 OVERTIME = 240.0  # seconds more, to say how long it took
 FIRST_ROWS = 60.0  # seconds until the first rows are there
@@ -55,9 +57,17 @@ class Floor:
 
 
 async def run(
-    folder: Path, engine: Engine, seed: int, faults: Sequence[Fault], floor: Floor, *, one_by_one: bool = False
+    folder: Path,
+    engine: Engine,
+    seed: int,
+    faults: Sequence[Fault],
+    floor: Floor,
+    *,
+    one_by_one: bool = False,
+    drain: float = DRAIN,
 ) -> Result:
-    """`one_by_one`: each fault begins when the store has recovered from the one before; else when its time has come."""
+    """`one_by_one`: each fault begins when the store has recovered from the one before; else when its time has come.
+    `drain`: seconds from the last healing until everything is recovered, and then until all is drained."""
     result = Result(folder)
     log = OperationLog(folder / "operations.jsonl")
     log.write("begins", engine=engine, seed=seed, one_by_one=one_by_one)
@@ -65,11 +75,10 @@ async def run(
         log.write("drawn", **fault._asdict())
     with ExitStack() as stack:
         stack.callback(log.close)
-        system = servers.start(folder, engine, seed, stack)
+        full = "file_full" in {fault.kind for fault in faults}
+        system = servers.start(folder, engine, seed, stack, disk_of_its_own=full)
         await servers.prepare(system)
-        if "file_full" in {fault.kind for fault in faults} and system.disk is None:
-            raise NoEffect("no file system could be mounted, which file_full needs: run as root")
-        chaos = _Chaos(folder, system, log, seed, result)
+        chaos = _Chaos(folder, system, log, seed, result, drain)
         stack.callback(chaos.fleet.kill)
         await chaos.goes_through(faults, one_by_one=one_by_one)
         await chaos.is_checked(faults, floor)
@@ -80,8 +89,11 @@ async def run(
 
 
 class _Chaos:
-    def __init__(self, folder: Path, system: Servers, log: OperationLog, seed: int, result: Result) -> None:
+    def __init__(
+        self, folder: Path, system: Servers, log: OperationLog, seed: int, result: Result, drain: float
+    ) -> None:
         self._folder, self._system, self._log, self._seed, self._result = folder, system, log, seed, result
+        self._drain = drain
 
         def member(name: str, verb: Sequence[str], role: str) -> Member:
             return Member(name, verb, folder, system.env[role], log, seed)
@@ -114,7 +126,7 @@ class _Chaos:
                     for fault in faults:
                         group.create_task(self._inflict_in_time(fault))
             self._log.write("all is healed")
-            await self._until(self._all_recovered, DRAIN, "every fault is recovered from")
+            await self._until(self._all_recovered, self._drain, "every fault is recovered from")
             for recovery in self._recoveries:
                 recovery.cancel()
             self._growing = False
@@ -127,8 +139,9 @@ class _Chaos:
     # ---- what happens
 
     async def _grow(self) -> None:
+        chance = random.Random(self._seed)
         while self._growing:
-            self._system.feed.grow(round(RATE * GROW_EVERY))
+            self._system.feed.grow(TRICKLE + (chance.randrange(BURST) if chance.random() < BURSTS else 0))
             await asyncio.sleep(GROW_EVERY)
 
     async def _inflict_in_time(self, fault: Fault) -> None:
@@ -157,7 +170,7 @@ class _Chaos:
     async def _recover(self, fault: Fault) -> None:
         """Something that was made after the healing is in the store."""
         healed = time.time()
-        while self._watch.fresh < healed * 1e6:
+        while self._watch.fresh < healed * 1e6:  # noqa: ASYNC110 - other processes do it
             await asyncio.sleep(0.1)
         took = 0.0 if self._active else time.monotonic() - self._quiet_since
         self._recovered.append(took)
@@ -174,11 +187,11 @@ class _Chaos:
     async def _drains(self) -> None:
         """The cursor is at the head, the store at the end of the log, and Kafka knows."""
         began = time.monotonic()
-        await self._until(self._is_drained, DRAIN + OVERTIME, "everything is drained")
+        await self._until(self._is_drained, self._drain + OVERTIME, "everything is drained")
         took = time.monotonic() - began
         self._result.summary["drained after"] = round(took, 1)
-        if took > DRAIN:
-            self._result.complaints.append(f"it took {took:.0f} s to drain after all was healed, {DRAIN:.0f} may be")
+        if took > self._drain:
+            self._result.complaints.append(f"it took {took:.0f} s to drain after all was healed, {self._drain} may be")
 
     async def _is_drained(self) -> bool:
         watch = self._watch
@@ -195,7 +208,7 @@ class _Chaos:
         rows, log = await evidence.stored(self._system.place), sum(await evidence.ends(self._system.place))
         inserted, acknowledged = self._watch.total(INSERTED), self._watch.total(ACKNOWLEDGED)
         self._system.feed.grow(CALM)
-        await self._until(self._is_drained, DRAIN, "the calm burst is drained")
+        await self._until(self._is_drained, self._drain, "the calm burst is drained")
         await self._watch.scrape()
         new_rows = await evidence.stored(self._system.place) - rows
         new_log = sum(await evidence.ends(self._system.place)) - log

@@ -5,7 +5,7 @@ consumers come in by doors of their own, so that either can be cut off. Who look
 """
 
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,22 +77,24 @@ class Servers:
     kafka: Kafka | None
     postgres: Postgres | None
     disk: Path | None
-    """The file system that holds the SQLite file alone, where one could be mounted."""
+    """The file system that holds the SQLite file alone."""
 
 
-def start(folder: Path, engine: Engine, seed: int, stack: ExitStack) -> Servers:
-    """All that is started ends with `stack`. The configuration is written to `folder`."""
+def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk_of_its_own: bool) -> Servers:
+    """All that is started ends with `stack`. The configuration is written to `folder`. `disk_of_its_own`: for the
+    SQLite file, so that it can be filled."""
     beside = stack.enter_context(Beside())
     api = FakeApi(log_path=folder / "served.jsonl")
     beside.call(api.__aenter__())
     stack.callback(lambda: beside.call(api.__aexit__(None, None, None)))
     feed = Feed(folder / "made.jsonl", PAGE, seed)
+    stack.callback(feed.close)
     api.list_as("events", feed)
-    proxies = {"poller-api": [_proxy(beside, api.port)]}
+    proxies = {"poller-api": [_proxy(beside, api.port, stack)]}
     kafka, postgres, disk = None, None, None
     urls: dict[str, dict[str, str]]
     if engine == "sqlite":
-        disk = _small_disk(folder, stack)
+        disk = _small_disk(folder, stack) if disk_of_its_own else None
         database = (disk or folder) / "ingest.db"
         urls = {role: {"log": f"sqlite:///{database}", "store": f"sqlite:///{database}"} for role in ROLES}
         address, bootstrap = str(database), None
@@ -100,7 +102,7 @@ def start(folder: Path, engine: Engine, seed: int, stack: ExitStack) -> Servers:
         kafka, urls = _kafka(folder, beside, proxies, stack)
         postgres = postgres_server.start(folder)
         stack.callback(postgres.close)
-        address, bootstrap = _postgres(postgres, beside, proxies, urls), kafka.bootstrap
+        address, bootstrap = _postgres(postgres, beside, proxies, urls, stack), kafka.bootstrap
     place = Place(address, bootstrap, unique("billing"), "events", CONSUMER)
     safety = "replication: 3, min_insync: 2" if kafka else "replication: 1, min_insync: 1, durability: relaxed"
     url = f"http://127.0.0.1:{proxies['poller-api'][0].port}"
@@ -131,7 +133,7 @@ def _kafka(
     doors, urls = {}, {}
     for role in ROLES:
         behind = free_ports(BROKERS)
-        proxies[f"{role}-kafka"] = [_proxy(beside, port) for port in behind]
+        proxies[f"{role}-kafka"] = [_proxy(beside, port, stack) for port in behind]
         told = [proxy.port for proxy in proxies[f"{role}-kafka"]]
         doors[f"{role.upper()}S"] = [Door(*pair) for pair in zip(behind, told, strict=True)]
         urls[role] = {"log": "kafka://" + ",".join(f"127.0.0.1:{port}" for port in told)}
@@ -144,13 +146,17 @@ def _kafka(
 
 
 def _postgres(
-    server: Postgres, beside: Beside, proxies: dict[str, list[Proxy]], urls: dict[str, dict[str, str]]
+    server: Postgres,
+    beside: Beside,
+    proxies: dict[str, list[Proxy]],
+    urls: dict[str, dict[str, str]],
+    stack: ExitStack,
 ) -> str:
     """The address of a new database for whoever needs no proxy. Its user's password is the canary."""
     beside.call(_make_user(server.url))
     parts = urlsplit(server.url)
     for role in ROLES:
-        proxy = _proxy(beside, parts.port or 5432)
+        proxy = _proxy(beside, parts.port or 5432, stack)
         proxies[f"{role}-postgres"] = [proxy]
         own = parts._replace(netloc=f"chaos:{PASSWORD}@127.0.0.1:{proxy.port}", path="/chaos")
         urls[role]["store"] = urlunsplit(own)
@@ -164,19 +170,17 @@ async def _make_user(url: str) -> None:
     await connection.close()
 
 
-def _proxy(beside: Beside, target: int) -> Proxy:
+def _proxy(beside: Beside, target: int, stack: ExitStack) -> Proxy:
     proxy = Proxy(beside, target)
     proxy.open()
+    stack.callback(proxy.close)
     return proxy
 
 
-def _small_disk(folder: Path, stack: ExitStack) -> Path | None:
-    """A file system in memory, where we may mount one."""
+def _small_disk(folder: Path, stack: ExitStack) -> Path:
+    """A file system in memory. Only root may mount one."""
     disk = folder / "disk"
     disk.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "chaos", str(disk)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        return None
-    unmount: Callable[[], object] = lambda: subprocess.run(["umount", "-l", str(disk)], check=False)  # noqa: E731
-    stack.callback(unmount)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "chaos", str(disk)], check=True)
+    stack.callback(lambda: subprocess.run(["umount", "-l", str(disk)], check=False))
     return disk

@@ -75,6 +75,16 @@ class Proxy:
     def heal(self) -> None:
         self.set("open")
 
+    def close(self) -> None:
+        self._beside.call(self._close())
+
+    async def _close(self) -> None:
+        self._server.close()
+        connections = [*self._connections]
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
     async def _open(self) -> None:
         self._changed = asyncio.Condition()
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
