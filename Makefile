@@ -4,7 +4,7 @@ RUN := .venv/bin/python
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench lint
+.PHONY: help demo test chaos bench lint
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,6 +15,14 @@ demo: $(INSTALLED) ## a real API, polled and consumed into rows that you can see
 test: $(INSTALLED) ## run every test, on a real PostgreSQL and a real Kafka that it starts itself
 	$(RUN) -m tests.harness.prepare
 	$(RUN) -m pytest
+
+ENGINE ?= sqlite
+MINUTES ?= 3
+SEED ?=
+
+chaos: $(INSTALLED) ## random faults against running processes: ENGINE=sqlite|kafka MINUTES=3 SEED=7
+	$(RUN) -m tests.harness.prepare
+	$(RUN) -m tests.chaos --engine $(ENGINE) --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 bench: $(INSTALLED) ## measure
 	$(RUN) -m tests.harness.prepare

@@ -28,6 +28,8 @@ CONSUMER_POINTS = (
     "after_offset_commit",
 )
 WARM_UP = 5.0  # seconds without a fault
+LONG_RUN = 600.0  # seconds; in a run of this length some faults last long enough to exhaust every patience
+LONG, TIMES_LONGER = 0.06, 10.0  # their share, and how much longer
 
 
 class Fault(NamedTuple):
@@ -126,6 +128,8 @@ def draw(seed: int, seconds: float, engine: Engine, *, without: Sequence[str] = 
         kind = table[name]
         lasts = chance.uniform(kind.shortest, kind.longest)
         which, detail = chance.random(), kind.detail(chance)
+        if seconds >= LONG_RUN and chance.random() < LONG:
+            lasts *= TIMES_LONGER
         if at + lasts < seconds and all(busy.get(target, 0.0) <= at for target in struck(kind.target)):
             faults.append(Fault(len(faults), at, name, kind.target, lasts, which, detail))
             busy.update(dict.fromkeys(struck(kind.target), at + lasts + 1.0))
