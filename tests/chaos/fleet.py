@@ -69,11 +69,18 @@ class Member:
             words = ["ingest", *self._verb, "--ops", self.ops]
         else:
             self.ops = ""
-            words = ["victim", self._verb[0], *self.doom, "--forever", "--lease-ttl", str(LEASE_TTL)]
+            words = ["victim", self._verb[0], *self.doom, "--forever", *_leases(self.doom)]
         self.process = Process(name, words, self._folder, {**self._env, HURRY: "1"})
         self.started_at = time.monotonic()
         self._log.write("started", process=name, pid=self.process.pid, command=words)
         return self.process
+
+
+def _leases(doom: Sequence[str]) -> list[str]:
+    """Who is to be frozen does not know that its lease ends: when it wakes, nothing but the fence holds it back."""
+    if doom[-1] == "SIGSTOP":
+        return ["--lease-ttl", "600", "--claim-ttl", str(LEASE_TTL)]
+    return ["--lease-ttl", str(LEASE_TTL)]
 
 
 class Fleet:

@@ -27,6 +27,8 @@ CONSUMER_POINTS = (
     "before_offset_commit",
     "after_offset_commit",
 )
+DEADLY = "mid_write"
+"""Half of the batch is left out here, so whoever comes to it must not live on to commit."""
 WARM_UP = 5.0  # seconds without a fault
 LONG_RUN = 600.0  # seconds; in a run of this length some faults last long enough to exhaust every patience
 LONG, TIMES_LONGER = 0.06, 10.0  # their share, and how much longer
@@ -62,9 +64,13 @@ def _one_of(*names: str) -> Callable[[random.Random], str]:
 
 def _doom(points: Sequence[str]) -> Callable[[random.Random], str]:
     """A failpoint, the number of the pass, and what it does to the process."""
-    return lambda chance: (
-        f"{chance.choice(points)} {chance.randint(1, 6)} {chance.choice(['SIGKILL', 'SIGKILL', 'SIGSTOP'])}"
-    )
+
+    def draw(chance: random.Random) -> str:
+        point, nth = chance.choice(points), chance.randint(1, 6)
+        signals = ["SIGKILL"] if point == DEADLY else ["SIGKILL", "SIGKILL", "SIGSTOP"]
+        return f"{point} {nth} {chance.choice(signals)}"
+
+    return draw
 
 
 PAST = 9.0  # seconds: longer than the shortened lease and session (tests/chaos/haste.py)
