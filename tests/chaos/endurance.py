@@ -25,6 +25,7 @@ FILES = 150
 LONG_LIVED = 300.0  # seconds after which a process may no longer grow
 GROWTH = 24_000_000  # bytes, from its second quarter to its last
 FILES_GROWTH = 12
+LINES, LINES_PER_SECOND = 200, 20  # of output; a run of a stream is one, and there are five a second
 ROUNDING = 1  # milliseconds
 
 _BUGS = ("Traceback", "never retrieved", "was destroyed but", "was never awaited", "Unclosed ", "is a bug in")
@@ -61,7 +62,7 @@ def complaints(run: Run) -> list[str]:
     found = [*single.invented(h), *single.twice(h), *single.scattered(h), *single.unlike_the_log(h)]
     found += [*single.offsets_and_rows(h), *single.out_of_order(h), *single.cursor_went_back(h), *single.left_behind(h)]
     found += [*lost(run), *ahead_of_the_log(run), *fenced(h), *offsets_went_back(run.moved), *ahead_of_the_store(run)]
-    found += [*repeated(run), *too_large(run.sizes), *told(run), *miscounted(run)]
+    found += [*repeated(run), *too_large(run.sizes), *told(run), *too_loud(run), *miscounted(run)]
     return found
 
 
@@ -157,6 +158,14 @@ def told(run: Run) -> Iterator[str]:
         for line in text.splitlines():
             if NOISE.search(line):
                 yield f"{name} says: {line[:200]}"
+
+
+def too_loud(run: Run) -> Iterator[str]:
+    """Who tries again without waiting says so again and again."""
+    for process, looks in run.sizes.items():
+        lines = run.outputs.get(f"{process}.out", "").count("\n")
+        if lines > LINES + LINES_PER_SECOND * looks[-1].age:
+            yield f"{process} wrote {lines} lines in {looks[-1].age:.0f} s"
 
 
 def miscounted(run: Run) -> Iterator[str]:

@@ -30,6 +30,7 @@ CONSUMER_POINTS = (
 DEADLY = "mid_write"
 """Half of the batch is left out here, so whoever comes to it must not live on to commit."""
 WARM_UP = 5.0  # seconds without a fault
+WAITS = 15.0  # seconds that a fault waits for the one before it on its target; else it is left out
 LONG_RUN = 600.0  # seconds; in a run of this length some faults last long enough to exhaust every patience
 LONG, TIMES_LONGER = 0.06, 10.0  # their share, and how much longer
 
@@ -129,16 +130,17 @@ def draw(seed: int, seconds: float, engine: Engine, *, without: Sequence[str] = 
     while True:
         at += chance.uniform(0.5, 5.0 if engine == "sqlite" else 8.0)
         if at >= seconds:
-            return faults
+            return sorted(faults, key=lambda fault: fault.at)
         name = chance.choices(names, weights)[0]
         kind = table[name]
         lasts = chance.uniform(kind.shortest, kind.longest)
         which, detail = chance.random(), kind.detail(chance)
         if seconds >= LONG_RUN and chance.random() < LONG:
             lasts *= TIMES_LONGER
-        if at + lasts < seconds and all(busy.get(target, 0.0) <= at for target in struck(kind.target)):
-            faults.append(Fault(len(faults), at, name, kind.target, lasts, which, detail))
-            busy.update(dict.fromkeys(struck(kind.target), at + lasts + 1.0))
+        begins = max(at, *(busy.get(target, 0.0) for target in struck(kind.target)))
+        if begins - at < WAITS and begins + lasts < seconds:
+            faults.append(Fault(len(faults), begins, name, kind.target, lasts, which, detail))
+            busy.update(dict.fromkeys(struck(kind.target), begins + lasts + 1.0))
 
 
 def struck(target: str) -> Sequence[str]:

@@ -169,6 +169,10 @@ MUTATIONS: dict[str, tuple[Change, str]] = {
     "a log shows a secret": (says(f"GET /events Bearer {SECRET}"), "shows the secret"),
     "a process prints a traceback": (says("Traceback (most recent call last):"), "says: Traceback"),
     "an error is looked at by nobody": (says("Task exception was never retrieved"), "never retrieved"),
+    "a process tries again and again without a pause": (
+        lambda run: replace(run, outputs={"poller-1-001.out": "cannot publish yet\n" * 20_000}),
+        "wrote 20000 lines",
+    ),
     "more is counted than is there": (lambda run: replace(run, inserted=21), "say that they inserted 21 rows"),
 }
 
