@@ -120,7 +120,7 @@ class _Chaos:
             if one_by_one:
                 for fault in faults:
                     await self._inflict(fault)
-                    await asyncio.wait_for(self._recoveries[-1], RECOVERS)
+                    await self._until(self._all_recovered, RECOVERS, f"rows flow again after {fault}")
             else:
                 async with asyncio.TaskGroup() as group:
                     for fault in faults:
