@@ -23,7 +23,7 @@ from tests.chaos.afflict import CONSUMERS, Afflicter, NoEffect
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.oplog import OperationLog
 from tests.chaos.schedule import Engine, Fault, struck
-from tests.chaos.servers import PAGE, Servers
+from tests.chaos.servers import DISK, DISK_PER_MINUTE, PAGE, Servers
 from tests.chaos.watch import ACKNOWLEDGED, INSERTED, Watch
 
 GROW_EVERY = 0.05  # seconds
@@ -75,8 +75,10 @@ async def run(
         log.write("drawn", **fault._asdict())
     with ExitStack() as stack:
         stack.callback(log.close)
-        full = "file_full" in {fault.kind for fault in faults}
-        system = servers.start(folder, engine, seed, stack, disk_of_its_own=full)
+        minutes = max((fault.at for fault in faults), default=0.0) / 60
+        fills = "file_full" in {fault.kind for fault in faults}
+        disk = round(DISK + DISK_PER_MINUTE * minutes) if fills else None
+        system = servers.start(folder, engine, seed, stack, disk=disk)
         await servers.prepare(system)
         chaos = _Chaos(folder, system, log, seed, result, drain)
         stack.callback(chaos.fleet.kill)

@@ -32,7 +32,7 @@ PARTITIONS = 6
 PAGE = 100
 CONSUMER = "warehouse"
 ROLES = ("poller", "consumer")
-DISK = 256  # megabytes of the file system that may be filled
+DISK, DISK_PER_MINUTE = 64, 25  # megabytes of the file system that may be filled; the program takes a third of it
 TOKEN, PASSWORD = "canary-token-8c1f77d2e0", "canary-password-5b90aa31c4"
 """Secrets that no line of a log may show."""
 
@@ -80,9 +80,9 @@ class Servers:
     """The file system that holds the SQLite file alone."""
 
 
-def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk_of_its_own: bool) -> Servers:
-    """All that is started ends with `stack`. The configuration is written to `folder`. `disk_of_its_own`: for the
-    SQLite file, so that it can be filled."""
+def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk: int | None) -> Servers:
+    """All that is started ends with `stack`. The configuration is written to `folder`. `disk`: megabytes of a file
+    system for the SQLite file alone, which can be filled."""
     beside = stack.enter_context(Beside())
     api = FakeApi(log_path=folder / "served.jsonl")
     beside.call(api.__aenter__())
@@ -91,11 +91,11 @@ def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk_of_
     stack.callback(feed.close)
     api.list_as("events", feed)
     proxies = {"poller-api": [_proxy(beside, api.port, stack)]}
-    kafka, postgres, disk = None, None, None
+    kafka, postgres, small = None, None, None
     urls: dict[str, dict[str, str]]
     if engine == "sqlite":
-        disk = _small_disk(folder, stack) if disk_of_its_own else None
-        database = (disk or folder) / "ingest.db"
+        small = None if disk is None else _small_disk(folder, disk, stack)
+        database = (small or folder) / "ingest.db"
         urls = {role: {"log": f"sqlite:///{database}", "store": f"sqlite:///{database}"} for role in ROLES}
         address, bootstrap = str(database), None
     else:
@@ -117,7 +117,7 @@ def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk_of_
         }
         for role, own in urls.items()
     }
-    return Servers(place, api, feed, beside, proxies, env, kafka, postgres, disk)
+    return Servers(place, api, feed, beside, proxies, env, kafka, postgres, small)
 
 
 async def prepare(servers: Servers) -> None:
@@ -177,10 +177,10 @@ def _proxy(beside: Beside, target: int, stack: ExitStack) -> Proxy:
     return proxy
 
 
-def _small_disk(folder: Path, stack: ExitStack) -> Path:
+def _small_disk(folder: Path, megabytes: int, stack: ExitStack) -> Path:
     """A file system in memory. Only root may mount one."""
     disk = folder / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}m", "chaos", str(disk)], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "chaos", str(disk)], check=True)
     stack.callback(lambda: subprocess.run(["umount", "-l", str(disk)], check=False))
     return disk
