@@ -32,6 +32,8 @@ _BUGS = ("Traceback", "never retrieved", "was destroyed but", "was never awaited
 NOISE = re.compile("|".join(_BUGS))
 GOOD_ENDS = frozenset({0, 3, -9})
 """Asked to stop; a server away at the start; killed."""
+ASKED_TOO_EARLY = -15
+"""By SIGTERM itself: good for a process that had not begun, and has said nothing."""
 
 
 @dataclass(frozen=True)
@@ -181,8 +183,11 @@ def operations_complaints(operations: Sequence[Mapping[str, Any]], faults: Seque
         numbers = {line["n"] for line in operations if line["what"] == what}
         found += [f"{fault} was drawn and not {what}" for fault in faults if fault.n not in numbers]
     for line in operations:
-        if line["what"] == "ended" and line["code"] not in GOOD_ENDS:
-            found.append(f"{line['process']} ended with {line['code']}")
+        if line["what"] != "ended" or line["code"] in GOOD_ENDS:
+            continue
+        if line["code"] == ASKED_TOO_EARLY and line["silent"]:
+            continue
+        found.append(f"{line['process']} ended with {line['code']}")
     return found
 
 

@@ -57,9 +57,13 @@ class Member:
                 if stop.is_set():
                     return
                 await asyncio.sleep(POLL)
-            self._log.write("ended", process=process.name, code=process.exitcode, doomed=self.doom is not None)
+            self.write_end(process)
             crashed = process.exitcode > 0
             await asyncio.sleep(CRASH_PAUSE if crashed else self._chance.uniform(*PAUSE))
+
+    def write_end(self, process: Process) -> None:
+        silent = not process.output.exists() or process.output.stat().st_size == 0
+        self._log.write("ended", process=process.name, code=process.exitcode, silent=silent)
 
     def _start(self) -> Process:
         self.starts += 1

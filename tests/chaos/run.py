@@ -226,16 +226,17 @@ class _Chaos:
 
     async def _leaves(self) -> None:
         await self.fleet.release()
-        processes = [member.process for member in self.fleet.members if member.process is not None]
-        for process in processes:
-            process.send(signal.SIGTERM)
+        last = [(member, member.process) for member in self.fleet.members if member.running]
+        for member, _ in last:
+            member.send(signal.SIGTERM)
 
         async def gone() -> bool:
-            return all(process.exitcode is not None for process in processes)
+            return not any(member.running for member, _ in last)
 
         await self._until(gone, LEAVES, "every process ends when asked to")
-        for process in processes:
-            self._log.write("ended", process=process.name, code=process.exitcode, doomed=False, at_the_end=True)
+        for member, process in last:
+            if process is not None:
+                member.write_end(process)
 
     async def _until(self, ready: Any, seconds: float, what: str) -> None:
         deadline = time.monotonic() + seconds

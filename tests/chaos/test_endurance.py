@@ -216,7 +216,13 @@ def test_a_fault_that_was_drawn_and_did_not_strike_is_found() -> None:
     assert "drawn and not healed" in operations_complaints([STRUCK], [FAULT])[0]
 
 
+def test_only_a_process_that_has_said_nothing_may_end_by_sigterm_itself() -> None:
+    ended = {"what": "ended", "process": "poller-1-001", "code": -15, "silent": True}
+    assert operations_complaints([STRUCK, HEALED, ended], [FAULT]) == []
+    assert operations_complaints([STRUCK, HEALED, {**ended, "silent": False}], [FAULT])
+
+
 @pytest.mark.parametrize("code", [1, 2, 130, -11])
 def test_a_process_that_ended_as_none_should_is_found(code: int) -> None:
-    ended = {"what": "ended", "process": "poller-1-001", "code": code}
+    ended = {"what": "ended", "process": "poller-1-001", "code": code, "silent": True}
     assert f"poller-1-001 ended with {code}" in operations_complaints([STRUCK, HEALED, ended], [FAULT])
