@@ -58,8 +58,6 @@ class Proxy:
 
     def __init__(self, beside: Beside, target: int, *, port: int | None = None) -> None:
         self.port = port or free_ports(1)[0]
-        self.passed = 0
-        """Bytes, both ways."""
         self._target = target
         self._beside = beside
         self._mode: Mode = "open"
@@ -127,7 +125,6 @@ class Proxy:
             await self._passable(answer=answer)
             writer.write(chunk)
             await writer.drain()
-            self.passed += len(chunk)
         await self._passable(answer=answer)  # the end of a stream is a packet, too
         writer.write_eof()
 
