@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos import endurance, evidence, feed, servers
-from tests.chaos.afflict import CONSUMERS, Afflicter, NoEffect
+from tests.chaos import endurance, evidence, feed, servers, strike_between, strike_processes, strike_servers
 from tests.chaos.fleet import Fleet, Member
 from tests.chaos.oplog import OperationLog
+from tests.chaos.scene import NoEffect, Scene
 from tests.chaos.schedule import Engine, Fault, struck
 from tests.chaos.servers import DISK, DISK_PER_MINUTE, PAGE, Servers
+from tests.chaos.strike_processes import CONSUMERS
 from tests.chaos.watch import ACKNOWLEDGED, INSERTED, Watch
 
 GROW_EVERY = 0.05  # seconds
@@ -35,6 +36,8 @@ FIRST_ROWS = 60.0  # seconds until the first rows are there
 RECOVERS = 180.0  # seconds until rows flow again in a run that goes fault by fault
 LEAVES = 40.0  # seconds to end after SIGTERM
 CALM = 300  # versions that are made at the end, undisturbed, and counted
+
+STRIKES = {**strike_processes.STRIKES, **strike_between.STRIKES, **strike_servers.STRIKES}
 
 
 @dataclass
@@ -102,7 +105,7 @@ class _Chaos:
 
         self.fleet = Fleet(member, pollers=2, consumers=CONSUMERS if system.kafka else 2)
         self._watch = Watch(system.place, self.fleet)
-        self._afflicter = Afflicter(system, self.fleet, log, self._watch.active)
+        self._scene = Scene(system, self.fleet, log, self._watch.active)
         self._locks = {target: asyncio.Lock() for target in _TARGETS}
         self._growing = True
         self._active = 0  # faults in force
@@ -157,7 +160,7 @@ class _Chaos:
             self._active += 1
             self._log.write("begins to strike", n=fault.n, kind=fault.kind)
             try:
-                async with self._afflicter.of(fault):
+                async with STRIKES[fault.kind](self._scene, fault):
                     await asyncio.sleep(fault.seconds)
                 self._log.write("healed", n=fault.n, kind=fault.kind)
             except NoEffect as exc:
@@ -167,7 +170,7 @@ class _Chaos:
                 self._quiet_since = time.monotonic()
             self._recoveries.append(asyncio.create_task(self._recover(fault)))
             if fault.target == "brokers":
-                await self._afflicter.whole()
+                await strike_servers.whole(self._scene)
 
     async def _recover(self, fault: Fault) -> None:
         """Something that was made after the healing is in the store."""
