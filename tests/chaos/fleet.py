@@ -33,6 +33,7 @@ class Member:
         self.process: Process | None = None
         self.ops = ""
         """Where the process serves its metrics, where it does."""
+        self._asked: Process | None = None
         self.started_at = 0.0  # time.monotonic()
         self.starts = 0
         self._verb, self._folder, self._env, self._log = verb, folder, env, log
@@ -45,6 +46,12 @@ class Member:
     def send(self, number: signal.Signals) -> None:
         if self.process is not None:
             self.process.send(number)
+
+    def ask_to_stop(self) -> None:
+        """SIGTERM, and never twice: a second one would cut it short."""
+        if self.process is not None and self.process is not self._asked:
+            self._asked = self.process
+            self.process.send(signal.SIGTERM)
 
     async def keep(self, stop: asyncio.Event) -> None:
         """Until `stop` is set; what runs then runs on."""
@@ -113,7 +120,7 @@ class Fleet:
         for n, consumer in enumerate(self.consumers, 1):
             consumer.up = n <= count
             if not consumer.up:
-                consumer.send(signal.SIGTERM)
+                consumer.ask_to_stop()
 
     async def release(self) -> None:
         """Nobody is started again from here on."""

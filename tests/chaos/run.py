@@ -231,7 +231,7 @@ class _Chaos:
         await self.fleet.release()
         last = [(member, member.process) for member in self.fleet.members if member.running]
         for member, _ in last:
-            member.send(signal.SIGTERM)
+            member.ask_to_stop()
 
         async def gone() -> bool:
             return not any(member.running for member, _ in last)

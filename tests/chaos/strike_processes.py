@@ -29,7 +29,10 @@ async def _gone(scene: Scene, fault: Fault, role: str) -> AsyncIterator[None]:
     assert process is not None
     member.up = False
     try:
-        process.send(signal.SIGKILL if fault.kind.endswith("kill") else signal.SIGTERM)
+        if fault.kind.endswith("kill"):
+            process.send(signal.SIGKILL)
+        else:
+            member.ask_to_stop()
         await scene.wait_until(lambda: process.exitcode is not None, f"{process.name} ends")
         scene.struck(fault, process=process.name, code=process.exitcode)
         yield
@@ -65,7 +68,7 @@ async def _doomed(scene: Scene, fault: Fault, role: str) -> AsyncIterator[None]:
         rival.up = False
     try:
         for one in (member, *rivals):
-            one.send(signal.SIGTERM)
+            one.ask_to_stop()
         await scene.wait_until(lambda: _has_struck(member), f"{member.name} reaches {fault.detail}")
         process = member.process
         assert process is not None
@@ -76,7 +79,9 @@ async def _doomed(scene: Scene, fault: Fault, role: str) -> AsyncIterator[None]:
         yield
         process.send(signal.SIGCONT)  # where it is frozen: past its lease by now
         await asyncio.sleep(1.0)
-        process.send(signal.SIGTERM)  # what comes next is the real command
+        if member.process is process:
+            member.ask_to_stop()  # what comes next is the real command
+        await scene.wait_until(lambda: process.exitcode is not None, f"{process.name} ends")
     finally:
         member.doom = None
         for rival in rivals:

@@ -26,18 +26,24 @@ class NotStarted(Exception):
     """A part that the tests need did not come up; the message holds what it printed last."""
 
 
+_given: set[int] = set()  # by this process: a server that is down comes back to its port
+
+
 def free_ports(count: int) -> list[int]:
-    """Distinct ports of 127.0.0.1 on which nothing listens."""
+    """Ports of 127.0.0.1 on which nothing listens; none is given twice."""
     ports: list[int] = []
     with ExitStack() as held:
         while len(ports) < count:
             candidate = held.enter_context(socket.socket())
             port = random.SystemRandom().randrange(*PORTS)
+            if port in _given:
+                continue
             try:
                 candidate.bind(("127.0.0.1", port))
             except OSError:
                 continue
             ports.append(port)
+            _given.add(port)
     return ports
 
 
