@@ -7,10 +7,8 @@ process outlives them within one fault.
 import functools
 from typing import Any
 
-from ingest import app
 from ingest.cli import run as cli_run
-from ingest.eventlog import kafka_subscription
-from ingest.eventlog.sqlite import SqliteLog
+from ingest.eventlog import kafka_subscription, sqlite
 from ingest.run import Runner
 
 LEASE_TTL = 6.0  # seconds, instead of 30
@@ -20,7 +18,7 @@ HEARTBEAT_MS = 1_000
 
 def hurry() -> None:
     _replace(cli_run, "Runner", functools.partial(Runner, lease_ttl=LEASE_TTL))
-    _replace(app, "SqliteLog", functools.partial(SqliteLog, lease_ttl=LEASE_TTL))
+    _replace(sqlite, "SqliteLog", functools.partial(sqlite.SqliteLog, lease_ttl=LEASE_TTL))
     _replace(kafka_subscription, "SESSION_MS", SESSION_MS)
     _replace(kafka_subscription, "HEARTBEAT_MS", HEARTBEAT_MS)
 
