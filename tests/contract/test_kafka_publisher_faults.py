@@ -19,7 +19,7 @@ from ingest import topics
 from ingest.config.model import Topics
 from ingest.deadletter import topic_for
 from ingest.errors import ConfigError, LogUnavailable
-from ingest.event import Message
+from ingest.event import Form, Message
 from ingest.eventlog import partition_of
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_client import Cluster
@@ -85,7 +85,7 @@ class Keyless(Message, frozen=True):
 
 
 def keyless(value: bytes = b"no key") -> Message:
-    return Keyless(None, value, HEADERS)  # type: ignore[arg-type]
+    return Keyless(None, value, Form(tuple(HEADERS)))  # type: ignore[arg-type]
 
 
 async def compacted(log: KafkaLog, cluster: AIOKafkaAdminClient) -> str:
