@@ -27,7 +27,7 @@ from ingest.sources.cursor import describe
 log = structlog.get_logger()
 
 CLAIM_EVERY = 0.5  # seconds between tries while someone else holds the lease
-FAILED_BASE, FAILED_CAP = 1.0, 300.0  # seconds until a stream that failed is tried again, where `every` is shorter
+FAILED_BASE, FAILED_CAP = 1.0, 60.0  # seconds until a stream that failed is tried again, where `every` is shorter
 DATABASE_CAP = 30.0  # seconds at most between tries to claim a stream while the database does not answer
 
 
