@@ -1,4 +1,4 @@
-"""Writes down every move of an offset in Postgres at the moment of its commit, and makes moving slow, or impossible.
+"""How offsets moved in Postgres, and what makes moving slow, or impossible.
 
 Reading where a consumer stands is never held up: another one can always find out where to go on.
 """
@@ -9,17 +9,11 @@ from typing import NamedTuple
 
 import asyncpg
 
-TRIGGER = """
-CREATE TABLE moves (n bigserial PRIMARY KEY, partition int, was bigint, next_offset bigint);
-CREATE FUNCTION write_move_down() RETURNS trigger LANGUAGE plpgsql AS
-    $$ BEGIN
-        INSERT INTO public.moves (partition, was, next_offset)
-            VALUES (NEW.partition, CASE TG_OP WHEN 'UPDATE' THEN OLD.next_offset ELSE 0 END, NEW.next_offset);
-        PERFORM pg_sleep({seconds});
-        RETURN NULL;
-    END $$;
-CREATE TRIGGER offset_moved AFTER INSERT OR UPDATE OF next_offset ON ingest.offsets
-    FOR EACH ROW EXECUTE FUNCTION write_move_down();
+SLOW = """
+CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN PERFORM pg_sleep({seconds}); RETURN NULL; END $$;
+CREATE TRIGGER offset_moves_slowly AFTER INSERT OR UPDATE OF next_offset ON ingest.offsets
+    FOR EACH ROW EXECUTE FUNCTION take_time();
 """
 
 
@@ -29,17 +23,17 @@ class Move(NamedTuple):
     next_offset: int
 
 
-async def watch(database: str, seconds: float = 0.0) -> None:
-    """`seconds`: that each move takes."""
+async def slow_down(database: str, seconds: float) -> None:
+    """`seconds`: that each move takes from now on."""
     connection = await asyncpg.connect(database)
-    await connection.execute(TRIGGER.format(seconds=seconds))
+    await connection.execute(SLOW.format(seconds=seconds))
     await connection.close()
 
 
 async def moves(database: str) -> Sequence[Move]:
-    """In the order in which they were made."""
+    """In the order in which they were made, as `evidence.watch_cursors` has them written down."""
     connection = await asyncpg.connect(database)
-    rows = await connection.fetch("SELECT partition, was, next_offset FROM moves ORDER BY n")
+    rows = await connection.fetch("SELECT partition, coalesce(before, 0), after FROM moved_offsets ORDER BY n")
     await connection.close()
     return [Move(*row) for row in rows]
 

@@ -49,7 +49,7 @@ async def test_consumers_that_come_and_go_while_the_database_is_slow(pipeline: P
     """One, three, one: the second leaves, the third is killed."""
     configuration = pipeline.folder / "ingest.yaml"
     configuration.write_text(configuration.read_text().replace(f"partitions: {PARTITIONS}", "partitions: 6"))
-    await offset_moves.watch(pipeline.place.database, SLOW)
+    await offset_moves.slow_down(pipeline.place.database, SLOW)
     await pipeline.run()
     first = consumer(pipeline)
 
@@ -73,7 +73,6 @@ async def test_a_partition_that_comes_back_to_a_consumer_that_still_writes_what_
 ) -> None:
     """A → B → A, and both have a write under way that the database holds up."""
     database = pipeline.place.database
-    await offset_moves.watch(database)
     await pipeline.run()
     async with offset_moves.locked(database) as lock:
         first = consumer(pipeline)
@@ -96,7 +95,6 @@ async def test_a_partition_that_comes_back_to_a_consumer_that_still_writes_what_
 async def test_a_consumer_frozen_past_its_session_moves_nothing_that_another_has_and_joins_again(
     pipeline: Pipeline,
 ) -> None:
-    await offset_moves.watch(pipeline.place.database)
     await pipeline.run()
     frozen = consumer(pipeline, "before_write", 3)
     await frozen.frozen()
