@@ -8,19 +8,18 @@ import functools
 from typing import Any
 
 from ingest.cli import run as cli_run
-from ingest.eventlog import kafka_subscription, sqlite
+from ingest.eventlog import kafka, sqlite
+from ingest.eventlog.kafka_watchdog import Times
 from ingest.run import Runner
 
 LEASE_TTL = 6.0  # seconds, instead of 30
-SESSION_MS = 6_000  # instead of 45,000; no broker takes less (group.min.session.timeout.ms)
-HEARTBEAT_MS = 1_000
+TIMES = Times(session=6.0, heartbeat=1.0)  # instead of 45 and 3; no broker takes less unless it is told to
 
 
 def hurry() -> None:
     _replace(cli_run, "Runner", functools.partial(Runner, lease_ttl=LEASE_TTL))
     _replace(sqlite, "SqliteLog", functools.partial(sqlite.SqliteLog, lease_ttl=LEASE_TTL))
-    _replace(kafka_subscription, "SESSION_MS", SESSION_MS)
-    _replace(kafka_subscription, "HEARTBEAT_MS", HEARTBEAT_MS)
+    _replace(kafka, "KafkaLog", functools.partial(kafka.KafkaLog, times=TIMES))
 
 
 def _replace(module: Any, name: str, value: Any) -> None:
