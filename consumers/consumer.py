@@ -31,6 +31,7 @@ RETRY_CAP = 10.0  # seconds
 PIECE = 500  # records decoded at once
 LAG_EVERY = 1.0  # seconds between updates of the lag metric
 LOOK_EVERY = 10.0  # seconds between looks at where the store stands, while all that was written is confirmed
+ASK_EVERY = 1.0  # seconds between questions whether others have reached the finish, while there is work
 NOTHING = Written(0, 0)
 OUTCOMES = ("inserted", "duplicate", "dead_lettered", "stale")  # of a record
 
@@ -83,6 +84,7 @@ class _Work:
     spans: Sequence[Span]  # whose offsets did not move yet
     written: Written = NOTHING
     letters: list[Bad] | None = None
+    buried: bool = False  # every dead letter is acknowledged
 
 
 class Consumer:
@@ -99,6 +101,8 @@ class Consumer:
         self._done: dict[int, int] = {}  # partition → next offset, as far as we wrote it, of the topic with this id
         self._topic_id = UNKNOWN_TOPIC
         self._look_at = 0.0  # time.monotonic(), when to ask whether the store still says so
+        self._ask_at = 0.0  # time.monotonic(), when to ask whether the finish is reached
+        self._store_away: str | None = None  # why the last look at the store failed
         for outcome in OUTCOMES:
             metrics.consumed.labels(*self._labels, outcome)  # from the start: `increase` does not see a first value
 
@@ -108,53 +112,56 @@ class Consumer:
         Raises ConfigError when a person must act, LogUnavailable, and Superseded when the topic has another consumer
         on SQLite."""
         stopping = asyncio.create_task(stop.wait())
-        reading = asyncio.create_task(self._read())
-        attempt = 0  # to learn from the store where to begin
+        self._reading = asyncio.create_task(self._read())
         try:
-            while True:
-                await asyncio.wait([reading, stopping], return_when=asyncio.FIRST_COMPLETED)
-                if stop.is_set():
-                    return
-                try:
-                    work = await reading
-                except StoreUnavailable as exc:
-                    attempt += 1
-                    await self._wait(attempt, exc, stop)
-                    reading = asyncio.create_task(self._read())
+            while (work := await self._next(stop, stopping)) is not None:
+                self._tell()
+                if work.batch.lost:
                     continue
-                attempt = 0
-                batch = work.batch
-                trouble = self._subscription.trouble()
-                if trouble is not None:
-                    self._tally.blocked_by(trouble)
-                elif self._subscription.settled():
-                    self._answered()
-                self._show_lag()
-                reading = asyncio.create_task(self._read())
-                if batch.lost:
-                    continue
-                if batch.trimmed and not batch.spans:
-                    self._count_trimmed(batch)
-                if (batch.spans and not await self._handle(work, stop)) or await self._fell_back():
-                    await _dropped(reading)  # what was read ahead is to be read again
-                    await self._subscription.rewind()
-                    reading = asyncio.create_task(self._read())
-                if finish is not None and await self._finished(finish, ask=not batch.spans):
+                if not await self._handle(work, stop) or await self._fell_back():
+                    await self._begin_again()
+                if finish is not None and await self._finished(finish, idle=not work.batch.spans):
                     return
         finally:
             stopping.cancel()
-            await _dropped(reading)
+            await _dropped(self._reading)
             metrics.paused.labels(*self._labels).set(0)
             self._forget_partitions()
+
+    async def _next(self, stop: asyncio.Event, stopping: "asyncio.Task[bool]") -> _Work | None:
+        """What was read ahead; the batch after it is being read from here on. None: we were told to stop."""
+        attempt = 0  # to learn from the store where to begin
+        while True:
+            await asyncio.wait([self._reading, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set():
+                return None
+            try:
+                work = await self._reading
+            except StoreUnavailable as exc:
+                attempt += 1
+                await self._wait(attempt, exc, stop)
+                self._reading = asyncio.create_task(self._read())
+            else:
+                self._reading = asyncio.create_task(self._read())
+                return work
 
     async def _read(self) -> _Work:
         """The next batch and what it holds; while the store writes the one before."""
         batch = await self._subscription.next_batch()
         return _Work(batch, *await _decoded(batch.records), batch.spans)
 
+    async def _begin_again(self) -> None:
+        """What was handed out and read ahead is dropped, and read again from where the store stands."""
+        await _dropped(self._reading)
+        await self._subscription.rewind()
+        self._reading = asyncio.create_task(self._read())
+
     async def _handle(self, work: _Work, stop: asyncio.Event) -> bool:
         """write → commit. False: the store stands elsewhere, or we were stopped; what is left did not move."""
         batch = work.batch
+        if not batch.spans:
+            self._count_trimmed(batch)
+            return True
         started = time.monotonic()
         attempt = 0
         while not batch.lost and not stop.is_set():
@@ -196,7 +203,9 @@ class Consumer:
         if ready:
             await self._store.write(self._name, (), ready)
             work.spans = [span for span in work.spans if span.partition in waiting]
-        await bury(self._publisher, self._tally.topic, self._name, self._tally.group, work.letters)
+        if not work.buried:
+            await bury(self._publisher, self._tally.topic, self._name, self._tally.group, work.letters)
+            work.buried = True
         await self._store.write(self._name, (), work.spans)
 
     async def _wait(self, attempt: int, exc: Exception, stop: asyncio.Event) -> None:
@@ -215,8 +224,18 @@ class Consumer:
                 task.cancel()
             await asyncio.wait(tasks)
 
+    def _tell(self) -> None:
+        """Whether log and store answer, as far as we know, and how far we are behind."""
+        trouble = self._subscription.trouble() or self._store_away
+        if trouble is not None:
+            self._tally.blocked_by(trouble)
+        elif self._subscription.settled():
+            self._answered()
+        self._show_lag()
+
     def _answered(self) -> None:
         metrics.paused.labels(*self._labels).set(0)
+        self._store_away = None
         self._tally.blocked_by(None)
 
     def _remember(self, spans: Sequence[Span]) -> None:
@@ -235,23 +254,27 @@ class Consumer:
         try:
             stored = await self._store.offsets(self._name, self._tally.topic, self._topic_id)
         except StoreUnavailable as exc:
-            self._tally.blocked_by(str(exc))
+            self._store_away = str(exc)
+            self._tally.blocked_by(self._store_away)
             log.warning("the store does not answer", group=self._tally.group, error=str(exc))
             return False
-        self._tally.blocked_by(None)
+        self._store_away = None
         lost = {partition: end for partition, end in self._done.items() if stored.get(partition, 0) < end}
         if lost:
             log.warning("the store fell back: reading again", group=self._tally.group, had=lost, has=dict(stored))
             self._done.clear()
         return bool(lost)
 
-    async def _finished(self, finish: "Finish", *, ask: bool) -> bool:
-        """The store knows: other members of the group may have done the rest, and what we did may be lost. `ask`: also
-        where that is not done by us."""
+    async def _finished(self, finish: "Finish", *, idle: bool) -> bool:
+        """The store knows: others may have done the rest, now or before we came, and what we did may be lost. `idle`:
+        nothing was there to read; where there always is, we ask now and then, or a busy topic would have no end."""
         own = all(self._done.get(partition, 0) >= end for partition, end in finish.ends.items())
         if own:
             self._look_at = 0.0  # should it say no
-        return (own or ask) and await finish.reached()
+        if not own and not idle and time.monotonic() < self._ask_at:
+            return False
+        self._ask_at = time.monotonic() + ASK_EVERY
+        return await finish.reached()
 
     def _count(self, work: _Work, seconds: float) -> None:
         tally, labels, now = self._tally, self._labels, time.time()

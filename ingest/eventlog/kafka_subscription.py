@@ -36,12 +36,16 @@ log = structlog.get_logger()
 
 PARTITION_FETCH_BYTES = 1024 * 1024  # raised to the topic's max.message.bytes
 FETCH_BYTES = 16 * 1024 * 1024  # per broker
-PIECE = 500  # records unpacked at once
+PIECE = 500  # records unpacked at once, fewer where they are large
+FIRST_PIECE = 10  # records at most, while nobody knows how large they are
 COMMIT_TIMEOUT = 10.0  # seconds
 POSITION_TIMEOUT = 10.0  # seconds until a partition has a position, after it was lost
 TICK = 1.0  # seconds between two checks of the watchdog, or a tenth of `look_every`
 
 _NOT_OURS = TopicPartition("", 0)
+
+Jump = tuple[int, int, int]
+"""Partition, from, to: offsets that were passed without a record."""
 
 
 class KafkaSubscription:
@@ -73,6 +77,7 @@ class KafkaSubscription:
         self._taking: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Task[None]] = set()  # calls of `getmany`; they outlive a caller that is cancelled
         self._emptying = 0  # polls that took all that had arrived
+        self._typical = max(1, bytes // FIRST_PIECE)  # bytes of a record, as those that came last
         self._moved = False  # records came since the last look
         self._settled = False
         self._trouble: str | None = None
@@ -126,7 +131,14 @@ class KafkaSubscription:
         return self._trouble
 
     async def watch(self) -> None:
-        """Until the membership is to be given up."""
+        """Until the membership is to be given up; a watchdog that fails is reason enough."""
+        try:
+            await self._watch()
+        except Exception as exc:
+            log.exception("the watchdog failed", topic=self._topic, group=self._group)
+            self._give_up(f"the watchdog failed: {exc!r}")
+
+    async def _watch(self) -> None:
         tick = min(TICK, self._times.look_every / 10)
         since_look = 0.0
         while self._given_up is None:
@@ -281,16 +293,22 @@ class KafkaSubscription:
             log.warning("Kafka failed while we waited for the store", topic=self._topic, error=repr(exc))
 
     async def _take(self) -> None:
-        """What is there, up to a batch. In pieces, so that the batch before is written meanwhile."""
-        room, wait = self._records, self._wait
-        jumps: dict[int, tuple[int, int]] = {}
-        while room > 0 and (found := await self._poll_once(wait, min(room, PIECE))):
-            jumps = self._book(found) | jumps
-            room -= sum(map(len, found.values()))
-            wait = 0.0
+        """What is there, up to the records and bytes of a batch. In pieces, so that the batch before is written
+        meanwhile, and since nobody knows how large records are that are not unpacked yet."""
+        records, room, wait = self._records, self._bytes, self._wait
+        jumps: list[Jump] = []
+        while records > 0 and room > 0:
+            piece = max(1, min(records, PIECE, room // self._typical))
+            found = await self._poll_once(wait, piece)
+            if not found:
+                self._emptying += 1
+                break
+            jumps += self._book(found)
+            count, size = _extent(found)
+            records, room, wait = records - count, room - size, 0.0
+            self._typical = max(1, size // count)
             await asyncio.sleep(0)
-        self._emptying += room > 0
-        if room == self._records:
+        if records == self._records:
             jumps = await self._pass_markers()
         if jumps:
             await self._find_trimmed(jumps)
@@ -308,9 +326,9 @@ class KafkaSubscription:
             raise
         return found
 
-    def _book(self, found: Mapping[TopicPartition, list[KafkaRecord]]) -> dict[int, tuple[int, int]]:
-        """Take the records over. Returns the offsets that were passed without a record: partition → (from, to)."""
-        jumps = {}
+    def _book(self, found: Mapping[TopicPartition, list[KafkaRecord]]) -> list[Jump]:
+        """Take the records over. Returns the offsets that were passed without a record."""
+        jumps = []
         for tp, records in found.items():
             if tp.partition not in self._places:
                 continue  # not located yet: the seek brings them again
@@ -318,40 +336,40 @@ class KafkaSubscription:
             if records[0].offset < here.fetched:  # aiokafka starts over where an offset is beyond the end
                 log.warning("the log ends before the offset we asked for", topic=self._topic, partition=tp.partition)
                 self._begin_again()
-                return {}
+                return []
             if records[0].offset > here.fetched:
-                jumps[tp.partition] = (here.fetched, records[0].offset)
+                jumps.append((tp.partition, here.fetched, records[0].offset))
             here.fetched = records[-1].offset + 1
             self._moved = True
             self._taken.setdefault(tp.partition, []).extend(records)
         return jumps
 
-    async def _pass_markers(self) -> dict[int, tuple[int, int]]:
+    async def _pass_markers(self) -> list[Jump]:
         """Nothing came: what lies before the position holds no record (transaction markers, compaction)."""
-        jumps = {}
+        jumps = []
         for partition, here in list(self._places.items()):
             try:
                 position = await self._consumer.position(TopicPartition(self._topic, partition))
             except IllegalStateError:  # taken away meanwhile
-                return {}
+                return []
             if self._places.get(partition) is here and position > here.fetched:
-                jumps[partition] = (here.fetched, position)
+                jumps.append((partition, here.fetched, position))
                 here.fetched = position
         return jumps
 
-    async def _find_trimmed(self, jumps: Mapping[int, tuple[int, int]]) -> None:
+    async def _find_trimmed(self, jumps: Sequence[Jump]) -> None:
         """Offsets without a record are markers, were compacted away, or were trimmed while we read: lost."""
         places = self._places
         try:
             with translated(f"ask where {self._topic} begins"):
-                first = await self._consumer.beginning_offsets([TopicPartition(self._topic, p) for p in jumps])
+                first = await self._consumer.beginning_offsets([TopicPartition(self._topic, p) for p, _, _ in jumps])
         except LogUnavailable as exc:
             log.warning("cannot tell whether offsets were trimmed unread", topic=self._topic, error=str(exc))
             return
-        for tp, begins in first.items():
-            passed_from, passed_to = jumps[tp.partition]
+        for partition, passed_from, passed_to in jumps:
+            begins = first[TopicPartition(self._topic, partition)]
             if self._places is places and begins > passed_from:
-                places[tp.partition].trimmed += trimmed(self._topic, tp.partition, passed_from, min(begins, passed_to))
+                places[partition].trimmed += trimmed(self._topic, partition, passed_from, min(begins, passed_to))
 
     def _cut(self) -> Batch:
         """A batch of what was taken; what goes beyond its bytes stays for the next one. Offsets without a record are
@@ -407,6 +425,15 @@ class _Listener(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka ha
 
     async def on_partitions_revoked(self, revoked: set[TopicPartition]) -> None:
         await self._subscription.revoked()
+
+
+def _extent(found: Mapping[TopicPartition, list[KafkaRecord]]) -> tuple[int, int]:
+    """How many records, and the bytes of their keys and values."""
+    count = size = 0
+    for records in found.values():
+        count += len(records)
+        size += sum([len(record.key or b"") + len(record.value or b"") for record in records])
+    return count, size
 
 
 def _fitting(records: Sequence[KafkaRecord], room: int) -> tuple[int, int]:

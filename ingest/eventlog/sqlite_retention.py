@@ -9,6 +9,7 @@ import sqlite3
 import time
 from typing import NamedTuple
 
+from ingest.eventlog import UNKNOWN_TOPIC
 from ingest.eventlog.sqlite_records import bounds, topic_of
 
 TRIM_EVERY = 60.0  # seconds between looks at a topic, for each process that publishes to it
@@ -39,8 +40,9 @@ def trim(connection: sqlite3.Connection, name: str) -> Trimmed:
         )
         rows += keep - first
         behind = connection.execute(
-            "SELECT consumer, next_offset FROM offsets WHERE topic = ? AND partition = ? AND next_offset < ?",
-            (name, partition, keep),
+            """SELECT consumer, next_offset FROM offsets
+               WHERE topic = ? AND topic_id IN (?, ?) AND partition = ? AND next_offset < ?""",
+            (name, topic.uid, UNKNOWN_TOPIC, partition, keep),
         )
         for consumer, stands in behind.fetchall():
             unread[consumer] = unread.get(consumer, 0) + keep - max(first, stands)

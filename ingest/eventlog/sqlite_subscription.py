@@ -13,10 +13,10 @@ from typing import NamedTuple
 import structlog
 
 from checkpoints import Lease, Leases
-from ingest.errors import LogUnavailable, StoreUnavailable, Superseded
+from ingest.errors import ConfigError, LogUnavailable, StoreUnavailable, Superseded
 from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
-from ingest.eventlog.place import Place, place
+from ingest.eventlog.place import Place, place, trimmed
 from ingest.eventlog.sqlite_records import SqliteRecord, Topic, bounds, records_from, topic_of, translated
 from ingest.sqlite import Database
 
@@ -116,7 +116,7 @@ class SqliteSubscription:
             await asyncio.sleep(ttl / RENEWALS)
             try:
                 await leases.renew(lease, ttl)
-            except StoreUnavailable as exc:
+            except (StoreUnavailable, ConfigError) as exc:  # what a person must mend, the next read says too
                 log.warning("lease not renewed, trying again", lease=lease.name, error=str(exc))
             except Superseded as exc:
                 self._lost = exc
@@ -166,16 +166,18 @@ class SqliteSubscription:
     def _hand_out(self, found: Mapping[int, list[SqliteRecord]]) -> Batch:
         records: list[SqliteRecord] = []
         spans = []
-        trimmed = 0
+        lost = 0
         for partition, piece in found.items():
             here = self._places.setdefault(partition, Place(0, 0))
             end = piece[-1].offset + 1
             spans.append(Span(self._topic, partition, here.handed, end, self._topic_id))
-            trimmed, here.trimmed = trimmed + here.trimmed, 0
+            # Offsets have no gaps here: what is missing was trimmed, before we came or while we read.
+            lost += here.trimmed + trimmed(self._topic, partition, here.fetched, piece[0].offset)
+            here.trimmed = 0
             here.handed = here.fetched = end
             records += piece
         self._turn = spans[-1].partition + 1
-        batch = Batch(records, tuple(spans), trimmed=trimmed)
+        batch = Batch(records, tuple(spans), trimmed=lost)
         self._handed_out.add(batch)
         return batch
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import cast
 
 import pytest
 import pytest_asyncio
@@ -13,10 +14,12 @@ from structlog.testing import capture_logs
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import Batch, Subscription
 from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka_subscription import FIRST_PIECE, KafkaSubscription
 from tests.contract.eventlogs import (
     DEADLINE,
     WAIT,
     Store,
+    message,
     new_topic,
     numbered,
     offsets_by_partition,
@@ -158,10 +161,32 @@ async def test_offsets_trimmed_unread_are_said_to_be_lost_and_the_span_starts_at
     await cluster.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=7)})
     with capture_logs() as logged:
         async with member(log, topic, unique("g"), Store({0: 4})) as subscription:
-            batch = await some_batch(subscription)
-    assert [record.offset for record in batch.records] == [7, 8, 9]
-    assert (batch.spans[0].start, batch.spans[0].end) == (4, 10)
+            batches: list[Batch] = []
+            async with asyncio.timeout(DEADLINE):
+                while not records_of(batches):  # the span may come in two pieces: what was trimmed, what is left
+                    batches.append(await subscription.next_batch())
+    spans = [span for batch in batches for span in batch.spans]
+    assert [record.offset for record in records_of(batches)] == [7, 8, 9]
+    assert sum(batch.trimmed for batch in batches) == 3
+    assert (spans[0].start, spans[-1].end) == (4, 10)
+    assert [span.end for span in spans[:-1]] == [span.start for span in spans[1:]]
     assert [(entry["partition"], entry["first"], entry["count"]) for entry in logged] == [(0, 4, 3)]
+
+
+async def test_no_more_is_unpacked_than_a_batch_holds(log: KafkaLog) -> None:
+    """Brokers count the bytes of a fetch as they are compressed: what is in it may be many times as large."""
+    topic = await new_topic(log, partitions=1)
+    large, limit = 20_000, 100_000
+    await publish(log, topic, [message("k", b"x" * large) for _ in range(200)])
+    unpacked, records = [], 0
+    async with log.subscribe(topic, unique("g"), Store(), records=5000, bytes=limit, wait=WAIT) as subscription:
+        while records < 200:
+            batch = await some_batch(subscription)
+            records += len(batch.records)
+            ahead = sum(map(len, cast(KafkaSubscription, subscription)._taken.values()))
+            unpacked.append(large * (len(batch.records) + ahead))
+            await subscription.commit(batch)
+    assert max(unpacked) <= limit + FIRST_PIECE * large
 
 
 async def test_too_few_brokers_for_the_replication_is_for_a_person(log: KafkaLog) -> None:

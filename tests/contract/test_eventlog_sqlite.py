@@ -50,6 +50,14 @@ def _lease_was_renewed(connection: sqlite3.Connection) -> bool:
     return bool(row[0])
 
 
+def moved(path: Path) -> Path:
+    return path.rename(path.with_name("moved.db"))
+
+
+def put_back(away: Path, path: Path) -> None:
+    away.rename(path)
+
+
 async def test_a_second_reader_of_a_group_is_refused_and_told_who_reads(log: SqliteLog, sqlite_path: Path) -> None:
     topic = await new_topic(log)
     async with (
@@ -99,6 +107,21 @@ async def test_a_lease_is_renewed_while_its_reader_reads(database: Database) -> 
                 await subscription.next_batch()
         assert await leases.holder("consumer:g") == "here:1:a"
     assert await leases.holder("consumer:g") is None
+
+
+async def test_a_lease_is_renewed_again_after_a_person_mended_the_file(database: Database, sqlite_path: Path) -> None:
+    log = SqliteLog(database, SqliteLeases(database), "here:1:a", lease_ttl=LEASE_TTL)
+    topic = await new_topic(log)
+    with capture_logs() as logged:
+        async with log.subscribe(topic, "g", Store(), records=9, bytes=999, wait=WAIT):
+            away = moved(sqlite_path)
+            async with asyncio.timeout(DEADLINE):
+                while not [entry for entry in logged if "lease not renewed" in entry["event"]]:  # noqa: ASYNC110
+                    await asyncio.sleep(0.02)
+            put_back(away, sqlite_path)
+            async with asyncio.timeout(DEADLINE):
+                while not await database.read(_lease_was_renewed):  # noqa: ASYNC110 - a database is asked
+                    await asyncio.sleep(0.02)
 
 
 async def test_processes_that_publish_at_the_same_time_make_one_log(log: SqliteLog, sqlite_path: Path) -> None:

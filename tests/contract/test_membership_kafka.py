@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import cast
 
@@ -109,6 +109,19 @@ async def test_records_that_are_there_and_do_not_come_end_the_membership(kafka: 
         inside(subscription).pause(TopicPartition(topic, 1))  # stands for aiokafka no longer fetching it
         await publish(log, topic, numbered(20))
         assert "partition 1 stands at" in await until_it_gives_up(subscription)
+
+
+async def test_a_watchdog_that_fails_ends_the_membership(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody would watch it any more, and nobody would know."""
+    log = KafkaLog(kafka.bootstrap, times=QUICK)
+    topic = await new_topic(log)
+
+    def fail(*_: object) -> None:
+        raise KeyError("a bug")
+
+    async with member(log, topic, unique("g"), Store()) as subscription:
+        monkeypatch.setattr(cast(KafkaSubscription, subscription)._watchdog, "looked", fail)
+        assert "a bug" in await until_it_gives_up(subscription)
 
 
 async def test_an_idle_member_is_not_given_up(kafka: Kafka) -> None:
@@ -250,20 +263,33 @@ async def test_offsets_trimmed_while_they_are_read_are_counted(
     assert [e["count"] for e in logged if e["log_level"] == "error"] == [trimmed]
 
 
-async def test_markers_of_transactions_are_not_taken_for_trimmed_offsets(kafka: Kafka) -> None:
+async def test_every_gap_is_looked_at_and_markers_of_transactions_are_not_taken_for_trimmed_offsets(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One record at a time, so that there are several gaps between the records of one batch."""
+    monkeypatch.setattr("ingest.eventlog.kafka_subscription.PIECE", 1)
+    looked_at: list[tuple[int, int, int]] = []
+    find = KafkaSubscription._find_trimmed
+
+    async def looking(self: KafkaSubscription, jumps: Sequence[tuple[int, int, int]]) -> None:
+        looked_at.extend(jumps)
+        await find(self, jumps)
+
+    monkeypatch.setattr(KafkaSubscription, "_find_trimmed", looking)
     log = KafkaLog(kafka.bootstrap)
     topic = await new_topic(log, partitions=1)
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic)
     await producer.start()
     try:
-        for _ in range(2):
+        for _ in range(3):
             async with producer.transaction():
                 await producer.send_and_wait(topic, b"{}", key=b"k")
     finally:
         await producer.stop()
     with capture_logs() as logged:
         async with member(log, topic, unique("g"), Store()) as subscription:
-            batches = await batches_of(subscription, 2)
-    assert [record.offset for record in records_of(batches)] == [0, 2]
+            batches = await batches_of(subscription, 3)
+    assert [record.offset for record in records_of(batches)] == [0, 2, 4]
+    assert looked_at[:2] == [(0, 1, 2), (0, 3, 4)]
     assert sum(batch.trimmed for batch in batches) == 0
     assert [entry for entry in logged if entry["log_level"] == "error"] == []

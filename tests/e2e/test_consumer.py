@@ -5,6 +5,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -211,14 +212,42 @@ async def test_offsets_do_not_move_until_the_dead_letter_is_acknowledged(
         assert len(await place.dead()) == (3 if after else 1)
 
 
-class Overtaken:
-    """A store in which someone else has written the first batch already, when we come to write it."""
+class Around:
+    """A store of which a test changes something."""
 
     def __init__(self, real: EventStore) -> None:
-        self._real, self._overtaken = real, False
+        self._real = real
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._real, name)
+
+
+async def test_a_dead_letter_is_not_written_again_while_the_store_does_not_answer(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("good", key="same"), event("broken", b"{", key="same"))
+        write, failures = place.store.write, 2
+
+        class Away(Around):
+            async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
+                nonlocal failures
+                if not events and failures:
+                    failures -= 1
+                    raise StoreUnavailable("away")
+                return await write(consumer, events, spans)
+
+        place.runner.store = Away(place.store)  # type: ignore[assignment]
+        tally = await place.consume()
+        assert (failures, tally.dead_letters, len(await place.dead())) == (0, 1, 1)
+
+
+class Overtaken(Around):
+    """A store in which someone else has written the first batch already, when we come to write it."""
+
+    def __init__(self, real: EventStore) -> None:
+        super().__init__(real)
+        self._overtaken = False
 
     async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
         if not self._overtaken:
@@ -493,6 +522,65 @@ async def test_once_beside_a_consumer_that_has_done_it_all_ends_at_once(engine: 
         assert (tally.inserted, tally.duplicates) == (0, 0)
         stop.set()
         await running
+
+
+async def test_once_ends_on_a_topic_where_there_is_always_more_to_read(engine: Engine, tmp_path: Path) -> None:
+    """One partition is done already, the other is written all the time, and no batch is ever empty."""
+    async with opened(engine, tmp_path) as place:
+        quiet, busy = "a", next(key for key in "bcdefgh" if partition_of(key.encode(), 3) != partition_of(b"a", 3))
+        await place.publish(event("quiet", key=quiet))
+        await place.consume()
+        await place.publish(event("busy", key=busy))
+
+        async def write_on() -> None:
+            for n in count():
+                await place.publish(event(f"busy-{n}", key=busy))
+                await asyncio.sleep(0.05)
+
+        place.runner.batch = BatchLimits.model_validate({"wait": "1h"})
+        writing = asyncio.create_task(write_on())
+        try:
+            async with asyncio.timeout(60):
+                tally = await place.consume()
+        finally:
+            writing.cancel()
+            await asyncio.wait([writing])
+        assert tally.inserted >= 1
+
+
+async def test_an_idle_consumer_is_blocked_for_as_long_as_the_store_does_not_answer(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.consumer.LOOK_EVERY", 0.5)
+    async with opened(engine, tmp_path) as place:
+        await place.publish(event("one"))
+        offsets, away, looks = place.store.offsets, False, 0
+        seen: list[bool] = []  # blocked?
+
+        class Away(Around):
+            async def offsets(self, *arguments: str) -> Mapping[int, int]:
+                nonlocal looks
+                if away:
+                    looks += 1
+                    raise StoreUnavailable("away")
+                return await offsets(*arguments)
+
+        async def looked(times: int) -> bool:
+            return looks >= times
+
+        place.runner.store = Away(place.store)  # type: ignore[assignment]
+        place.runner.changed = lambda tally: seen.append(tally.blocked is not None)
+        async with running(place):
+            await until(lambda: has_offsets(place, 1))
+            [tally] = place.runner.tallies.values()
+            await until(lambda: has_counted(tally, 1))
+            seen.clear()
+            away = True
+            await until(lambda: looked(3))
+            assert seen == [True]
+            away = False
+            await until(lambda: is_blocked(tally, False))
+            assert seen == [True, False]
 
 
 async def test_one_topic_that_a_person_must_mend_does_not_stop_the_others(engine: Engine, tmp_path: Path) -> None:
