@@ -237,7 +237,8 @@ class KafkaSubscription:
             log.warning("the topic was deleted and made anew while it was read", topic=self._topic, group=self._group)
             self._begin_again()
             return None
-        return self._watchdog.looked(Look(stands, {tp.partition: end for tp, end in ends.items()}, emptying))
+        answered = {p: self._consumer.last_poll_timestamp(TopicPartition(self._topic, p)) for p in places}
+        return self._watchdog.looked(Look(stands, {tp.partition: end for tp, end in ends.items()}, answered, emptying))
 
     async def _position(self, partition: int) -> int:
         """aiokafka's, which also passes what is no record. Raises LogUnavailable when there is none."""

@@ -36,10 +36,12 @@ class Times:
 
 
 class Look(NamedTuple):
-    """Where the reader and the log stood. `stands` and `ends`: partition → offset."""
+    """Where the reader and the log stood. `stands` and `ends`: partition → offset; `answered`: partition → when a fetch
+    last had an answer for it, None: never."""
 
     stands: Mapping[int, int]
     ends: Mapping[int, int]
+    answered: Mapping[int, int | None]
     emptying: int  # how many polls had taken all that had arrived
 
 
@@ -79,12 +81,14 @@ class Watchdog:
         return None
 
     def looked(self, look: Look) -> str | None:
-        """What is wrong, compared with the look before: there were records to read, and none of them was read."""
+        """What is wrong, compared with the look before: there were records to read, and none of them was fetched. Where
+        fetches are answered, only others come first: an answer holds a few partitions, and the rest wait their turn."""
         last, self._last = self._last, look
         if last is None or look.emptying - last.emptying < EMPTYING_POLLS:
             return None
         for partition, stands in look.stands.items():
-            if last.stands.get(partition) == stands < last.ends.get(partition, 0):
+            asked = last.answered.get(partition) != look.answered[partition]
+            if not asked and last.stands.get(partition) == stands < last.ends.get(partition, 0):
                 return f"partition {partition} stands at {stands}, its records up to {last.ends[partition]} do not come"
         return None
 

@@ -124,6 +124,20 @@ async def test_a_watchdog_that_fails_ends_the_membership(kafka: Kafka, monkeypat
         assert "a bug" in await until_it_gives_up(subscription)
 
 
+async def test_a_partition_that_waits_for_its_turn_is_no_reason_to_give_up(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fetch holds the records of one partition here; it is left to chance whose, and some wait for many fetches."""
+    monkeypatch.setattr("ingest.eventlog.kafka_subscription.FETCH_BYTES", 1)
+    log = KafkaLog(kafka.bootstrap, times=QUICK)
+    topic = await new_topic(log, partitions=24)
+    async with log.publisher() as publisher:
+        for n in range(20):
+            await publisher.publish(topic, numbered(100, keys=100, first=100 * n))
+    async with member(log, topic, unique("g"), Store()) as subscription:
+        assert len(records_of(await batches_of(subscription, 2000))) == 2000
+
+
 async def test_an_idle_member_is_not_given_up(kafka: Kafka) -> None:
     log = KafkaLog(kafka.bootstrap, times=QUICK)
     topic = await new_topic(log, partitions=2)
