@@ -237,6 +237,10 @@ class KafkaSubscription:
             log.warning("the topic was deleted and made anew while it was read", topic=self._topic, group=self._group)
             self._begin_again()
             return None
+        if jumps := [jump for partition, position in stands.items() for jump in self._passed(partition, position)]:
+            await self._find_trimmed(jumps)
+        if self._places is not places:
+            return None
         answered = {p: self._consumer.last_poll_timestamp(TopicPartition(self._topic, p)) for p in places}
         return self._watchdog.looked(Look(stands, {tp.partition: end for tp, end in ends.items()}, answered, emptying))
 
@@ -346,17 +350,25 @@ class KafkaSubscription:
         return jumps
 
     async def _pass_markers(self) -> list[Jump]:
-        """Nothing came: what lies before the position holds no record (transaction markers, compaction)."""
-        jumps = []
+        """Nothing came: what lies before the positions holds no record."""
+        jumps: list[Jump] = []
         for partition, here in list(self._places.items()):
             try:
                 position = await self._consumer.position(TopicPartition(self._topic, partition))
             except IllegalStateError:  # taken away meanwhile
                 return []
-            if self._places.get(partition) is here and position > here.fetched:
-                jumps.append((partition, here.fetched, position))
-                here.fetched = position
+            if self._places.get(partition) is here:
+                jumps += self._passed(partition, position)
         return jumps
+
+    def _passed(self, partition: int, position: int) -> list[Jump]:
+        """Every record before aiokafka's position is booked; what else lies there is none (transaction markers, what
+        was compacted)."""
+        here = self._places[partition]
+        if position <= here.fetched:
+            return []
+        passed_from, here.fetched = here.fetched, position
+        return [(partition, passed_from, position)]
 
     async def _find_trimmed(self, jumps: Sequence[Jump]) -> None:
         """Offsets without a record are markers, were compacted away, or were trimmed while we read: lost."""
@@ -377,10 +389,9 @@ class KafkaSubscription:
         covered by a span too, so that a reader comes to the end."""
         records: list[KafkaRecord] = []
         spans: list[Span] = []
-        if not self._taken:
-            for partition, here in self._places.items():
-                if here.fetched > here.handed:
-                    spans.append(self._span(partition, here.fetched))
+        for partition, here in self._places.items():
+            if partition not in self._taken and here.fetched > here.handed:
+                spans.append(self._span(partition, here.fetched))
         room = self._bytes
         for partition, found in list(self._taken.items()):
             if room <= 0:

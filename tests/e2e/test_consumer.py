@@ -524,28 +524,49 @@ async def test_once_beside_a_consumer_that_has_done_it_all_ends_at_once(engine: 
         await running
 
 
+@asynccontextmanager
+async def written_all_the_time(place: Place, key: str) -> AsyncIterator[None]:
+    """While the body runs no batch is empty."""
+
+    async def write_on() -> None:
+        for n in count():
+            await place.publish(event(f"busy-{n}", key=key))
+            await asyncio.sleep(0.05)
+
+    place.runner.batch = BatchLimits.model_validate({"wait": "1h"})
+    await place.publish(event("busy", key=key))
+    writing = asyncio.create_task(write_on())
+    try:
+        yield
+    finally:
+        writing.cancel()
+        await asyncio.wait([writing])
+
+
 async def test_once_ends_on_a_topic_where_there_is_always_more_to_read(engine: Engine, tmp_path: Path) -> None:
     """One partition is done already, the other is written all the time, and no batch is ever empty."""
     async with opened(engine, tmp_path) as place:
         quiet, busy = "a", next(key for key in "bcdefgh" if partition_of(key.encode(), 3) != partition_of(b"a", 3))
         await place.publish(event("quiet", key=quiet))
         await place.consume()
-        await place.publish(event("busy", key=busy))
-
-        async def write_on() -> None:
-            for n in count():
-                await place.publish(event(f"busy-{n}", key=busy))
-                await asyncio.sleep(0.05)
-
-        place.runner.batch = BatchLimits.model_validate({"wait": "1h"})
-        writing = asyncio.create_task(write_on())
-        try:
-            async with asyncio.timeout(60):
-                tally = await place.consume()
-        finally:
-            writing.cancel()
-            await asyncio.wait([writing])
+        async with written_all_the_time(place, busy), asyncio.timeout(60):
+            tally = await place.consume()
         assert tally.inserted >= 1
+
+
+async def test_once_ends_where_a_transaction_marker_is_last_beside_a_partition_that_is_written_all_the_time(
+    servers: Engine, tmp_path: Path
+) -> None:
+    async with opened(servers, tmp_path) as place:
+        bootstrap = str(place.where)
+        place.runner.log = KafkaLog(bootstrap, times=Times(look_every=0.3))
+        last, transactional = event("last"), AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=place.topic)
+        async with transactional as producer, producer.transaction():
+            await producer.send_and_wait(place.topic, last.value, key=last.key, headers=last.headers, partition=0)
+        busy = next(key for key in "abcdefgh" if partition_of(key.encode(), 3) == 1)
+        async with written_all_the_time(place, busy), asyncio.timeout(60):
+            await place.consume()
+        assert (await place.offsets())[0] == 2
 
 
 async def test_an_idle_consumer_is_blocked_for_as_long_as_the_store_does_not_answer(
