@@ -20,7 +20,8 @@ from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
 from ingest import deadletter, metrics
 from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message
-from ingest.eventlog import Locate, Published, Publisher, same_place
+from ingest.eventlog import Locate, Published, Publisher
+from ingest.eventlog.place import same_place
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Source, SourceRecord

@@ -16,7 +16,7 @@ from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, Lo
 from ingest.cli.ops import OpsOption, listening
 from ingest.config.references import resolve
 from ingest.errors import ConfigError, IngestError, Transient
-from ingest.eventlog import located
+from ingest.eventlog.place import located
 from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream

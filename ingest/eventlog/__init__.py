@@ -22,18 +22,7 @@ JAVA_SEED = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
 
 Locate = Callable[[str], Awaitable[str]]
 """Names the place of a topic: the log, the topic, and which topic of that name, as `log/topic/id`. Raises
-LogUnavailable. `located` does it."""
-
-
-async def located(admin: "Admin", topic: str) -> str:
-    """`log/topic` where nobody knows the id."""
-    topic_id = (await admin.topic_ids([topic])).get(topic, UNKNOWN_TOPIC)
-    return "/".join([await admin.identity(), topic, *([topic_id] if topic_id != UNKNOWN_TOPIC else [])])
-
-
-def same_place(one: str, other: str) -> bool:
-    """A place without an id fits every topic of its name."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+LogUnavailable, and ConfigError when there is no such topic. `place.located` does it."""
 
 
 def partition_of(key: bytes, partitions: int) -> int:

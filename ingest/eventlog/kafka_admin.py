@@ -22,11 +22,9 @@ from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import TopicInfo, TopicSpec
 from ingest.eventlog.kafka_client import Cluster, meaning, open_consumer, started, translated
 from ingest.eventlog.kafka_topic_ids import topic_ids
-from ingest.eventlog.place import missing
+from ingest.eventlog.place import CREATION_GRACE, POLL, missing
 
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader
-CREATION_GRACE = 2.0  # seconds in which a topic just made may be unknown to the broker that is asked
-POLL = 0.05  # seconds between two looks
 ASK_PATIENCE = 45.0  # seconds in which a question is asked again: longer than one of them takes to time out
 ASK_AGAIN = 0.2  # seconds
 

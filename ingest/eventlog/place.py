@@ -1,12 +1,17 @@
-"""Where a reader stands in a partition, held against what the log still has of it."""
+"""Which topic a name stands for, and where a reader stands in a partition, held against what the log has of it."""
 
+import asyncio
 from dataclasses import dataclass
 
 import structlog
 
 from ingest.errors import ConfigError
+from ingest.eventlog import UNKNOWN_TOPIC, Admin
 
 log = structlog.get_logger()
+
+CREATION_GRACE = 2.0  # seconds in which a topic just made may be unknown to the broker that is asked
+POLL = 0.05  # seconds between two looks
 
 
 @dataclass(slots=True)
@@ -53,3 +58,19 @@ def place(topic: str, partition: int, stored: int | None, first: int, end: int) 
 
 def missing(topic: str) -> ConfigError:
     return ConfigError(f"topic {topic} does not exist: it is created at start where `topics.create` is true")
+
+
+async def located(admin: Admin, topic: str) -> str:
+    """The place of a topic, as `Locate` says; `log/topic` where nobody knows the id. Raises ConfigError when there is
+    no such topic: it may be on its way to be made anew, and what is there afterwards is another place."""
+    deadline = asyncio.get_running_loop().time() + CREATION_GRACE
+    while topic not in (ids := await admin.topic_ids([topic])):
+        if asyncio.get_running_loop().time() > deadline:
+            raise missing(topic)
+        await asyncio.sleep(POLL)
+    return "/".join([await admin.identity(), topic, *([ids[topic]] if ids[topic] != UNKNOWN_TOPIC else [])])
+
+
+def same_place(one: str, other: str) -> bool:
+    """A place without an id fits every topic of its name."""
+    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")

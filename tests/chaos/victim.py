@@ -31,9 +31,10 @@ from ingest.cli.run import names, open_streams, select
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress
 from ingest.config.loader import Loaded
-from ingest.eventlog import EventLog, located
+from ingest.eventlog import EventLog
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog.place import located
 from ingest.report import exit_code
 from ingest.run import Runner
 from ingest.signals import stopping

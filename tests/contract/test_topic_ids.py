@@ -10,10 +10,12 @@ import pytest
 import pytest_asyncio
 from aiokafka import AIOKafkaConsumer
 
-from ingest.eventlog import UNKNOWN_TOPIC, EventLog, located, same_place
+from ingest.errors import ConfigError
+from ingest.eventlog import UNKNOWN_TOPIC, EventLog
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_topic_ids import topic_ids
 from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog.place import located, same_place
 from tests.contract.anew import delete, make_anew
 from tests.contract.eventlogs import (
     DEADLINE,
@@ -136,3 +138,10 @@ async def test_brokers_that_have_no_ids_leave_them_unknown(kafka: Kafka) -> None
 )
 def test_a_place_without_an_id_fits_every_topic_of_its_name(one: str, other: str, same: bool) -> None:
     assert same_place(one, other) is same
+
+
+async def test_a_topic_that_is_not_there_has_no_place(place: Place) -> None:
+    """Else what was seen in the topic that is gone would count in the one that is made in its stead."""
+    async with place.log.admin() as admin:
+        with pytest.raises(ConfigError, match="does not exist"):
+            await located(admin, unique("gone"))

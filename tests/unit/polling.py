@@ -12,7 +12,8 @@ from checkpoints import Checkpoints, Claim, HistoryEntry, Save, StreamId
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
 from consumers.store.sqlite import SqliteStore
 from ingest.event import Event, Message, Record, decode
-from ingest.eventlog import Published, Publisher, TopicSpec, located
+from ingest.eventlog import Published, Publisher, TopicSpec
+from ingest.eventlog.place import located
 from ingest.eventlog.sqlite import SqliteAdmin, SqliteLog
 from ingest.poller import Target
 from ingest.report import Report

@@ -16,7 +16,8 @@ import pytest_asyncio
 from checkpoints import StreamId
 from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Message
-from ingest.eventlog import Published, Publisher, TopicSpec, located
+from ingest.eventlog import Published, Publisher, TopicSpec
+from ingest.eventlog.place import located
 from ingest.eventlog.sqlite import SqliteAdmin
 from ingest.poller import IN_MEMORY, Target
 from ingest.report import Outcome, Report, exit_code
