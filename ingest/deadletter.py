@@ -41,7 +41,7 @@ def pointer(letter: Message, reference: str) -> Message:
     """Stands for a letter that its topic cannot hold: small, and says where the bytes are kept.
 
     What is long in it stays there too: a key is cut, a header left out."""
-    short = [(name, value) for name, value in letter.headers if len(value) <= POINTER_BYTES]
+    short = [(name, value) for name, value in letter.headers if len(value or b"") <= POINTER_BYTES]
     return Message.of(letter.key[:POINTER_BYTES], b"", [*short, ("dlq.kept", reference.encode())])
 
 

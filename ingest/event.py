@@ -48,7 +48,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     def size(self) -> int:
         """Bytes that this message takes in the log, an upper bound (KIP-98: varints of at most 5 bytes)."""
-        return len(self.key) + len(self.value) + sum(len(n) + len(v or b"") + 10 for n, v in self.headers) + 100
+        headers = sum(len(name.encode()) + len(value or b"") + 10 for name, value in self.headers)
+        return len(self.key) + len(self.value) + headers + 100
 
 
 class Polled(Protocol):

@@ -129,8 +129,8 @@ def _template(form: Form) -> bytes:
 _remembered = lru_cache(64)(_template)  # not of forms that one message has alone
 
 
-def _text(raw: bytes) -> bytes:
-    return _varint(len(raw)) + raw
+def _text(raw: bytes | None) -> bytes:
+    return _NONE if raw is None else _varint(len(raw)) + raw  # a header of somebody else's record may be null
 
 
 def _lengths(texts: Sequence[bytes]) -> list[bytes]:

@@ -12,7 +12,6 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from ingest.errors import LogUnavailable
@@ -82,34 +81,35 @@ class Lane:
         wait before more is sent."""
         limit, before = self.delivery.page.limit, self.delivery.acknowledged
         unsent = await self._send(producer, indexes)
-        failed: list[tuple[Sent, BaseException]] = []
+        back: list[int] = []
+        refused: tuple[Sequence[int], Refusal] | None = None
+        failure: BaseException | None = None
         while self.sent:
             error = await _outcome(self.sent[0])
             sent = self.sent.popleft()
             if error is None:
                 self._acknowledged(sent)
+            elif isinstance(error, Refusal):  # at most one: what is behind it is handed back
+                refused = sent.indexes, error
             else:
-                failed.append((sent, error))
-        refusal = producer.refusals.pop(TopicPartition(self.delivery.topic, self.partition), None)
-        culprit, why = next(((s, e) for s, e in failed if not isinstance(e, HandedBack)), (None, None))
-        if refusal is not None and not isinstance(why, refusal.error):
-            refusal = None
-        back = [index for sent, _ in failed if refusal is None or sent is not culprit for index in sent.indexes]
+                back += sent.indexes
+                failure = failure if isinstance(error, HandedBack) else error
         self._put_back([*back, *unsent])
-        if culprit is None:
-            return not unsent or self.delivery.acknowledged > before
-        if refusal is not None:
-            await self._refused(culprit.indexes, refusal, limit)
+        if refused is not None:
+            await self._refused(*refused, limit)
             return True
-        self.delivery.waits_for = f"{type(why).__name__} {why}".rstrip()
+        if failure is None:
+            return not unsent or self.delivery.acknowledged > before
+        self.delivery.waits_for = f"{type(failure).__name__} {failure}".rstrip()
         if producer.usable(self.delivery.topic):
-            reason = "sequence" if isinstance(why, OUT_OF_SEQUENCE) else "failed"
+            reason = "sequence" if isinstance(failure, OUT_OF_SEQUENCE) else "failed"
             await self.delivery.producers.replace(producer, reason)
         return False
 
     async def _send(self, producer: Producer, indexes: Sequence[int]) -> Sequence[int]:
         """Returns those that were not sent, because one before them was not acknowledged."""
         page, unsent = self.delivery.page, 0
+        breaks = producer.breaks(self.delivery.topic, self.partition)
         async with aclosing(page.batches(indexes)) as batches:
             async for batch in batches:
                 if len(self.sent) == BATCHES_AHEAD:
@@ -119,8 +119,8 @@ class Lane:
                 end = _end(indexes, unsent, batch.record_count(), page.oversized)
                 own = _without(page.oversized, indexes[unsent:end])
                 try:
-                    self.sent.append(await self._enqueue(producer, batch, own))
-                except HandedBack:  # the one before it was refused
+                    self.sent.append(await self._enqueue(producer, batch, own, breaks))
+                except HandedBack:  # one before it may have been
                     return indexes[unsent:]
                 except KafkaError as exc:
                     if isinstance(exc, FOR_A_PERSON):
@@ -130,11 +130,11 @@ class Lane:
                 unsent = end
         return ()
 
-    async def _enqueue(self, producer: Producer, batch: RecordBatch, indexes: Sequence[int]) -> Sent:
+    async def _enqueue(self, producer: Producer, batch: RecordBatch, indexes: Sequence[int], breaks: int) -> Sent:
         topic, size, flow = self.delivery.topic, batch.size(), self.delivery.unacknowledged
         await flow.take(topic, len(indexes), size)
         try:
-            acknowledgement = await producer.enqueue(batch, topic, self.partition)
+            acknowledgement = await producer.enqueue(batch, topic, self.partition, breaks)
         except BaseException:
             flow.give(topic, len(indexes), size)
             raise

@@ -4,32 +4,35 @@ import asyncio
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from unittest.mock import ANY
 
 import pytest
 import pytest_asyncio
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import ProducerFenced
+from aiokafka.errors import ProducerFenced, UnknownTopicOrPartitionError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from ingest import topics
+from ingest import deadletter, topics
 from ingest.config.model import Topics
-from ingest.deadletter import topic_for
-from ingest.errors import ConfigError, LogUnavailable
+from ingest.errors import BadRecord, ConfigError, LogUnavailable
 from ingest.event import Form, Message
 from ingest.eventlog import partition_of
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka_client import Cluster
-from ingest.eventlog.kafka_producer import Producer
+from ingest.eventlog.kafka_producer import HandedBack, Producer
 from ingest.eventlog.kafka_publisher import Patience
 from tests.contract.eventlogs import HEADERS, message, new_topic, numbered, read_all
 from tests.harness import kafka as kafka_server
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 
+LAST_SEQUENCE = 2**31 - 1
 DEADLINE = 120.0  # seconds that a test waits for what must come
 SMALL = Topics(partitions=1, replication=1, min_insync=1, durability="relaxed")
 
@@ -75,6 +78,22 @@ def bulky(count: int, key: str = "k") -> list[Message]:
 
 def key_of(partition: int, partitions: int) -> str:
     return next(key for key in map(str, range(1_000)) if partition_of(key.encode(), partitions) == partition)
+
+
+def one_record(value: bytes) -> BatchBuilder:
+    batch = BatchBuilder(10_000, 0)
+    batch.append(timestamp=time.time_ns() // 1_000_000, key=b"k", value=value)
+    return batch
+
+
+@asynccontextmanager
+async def open_producer(kafka: Kafka) -> AsyncIterator[Producer]:
+    producer = Producer(Cluster(kafka.bootstrap), 30.0)
+    try:
+        await producer.start(None)
+        yield producer
+    finally:
+        await producer.abandon()
 
 
 class Keyless(Message, frozen=True):
@@ -196,7 +215,7 @@ async def test_a_topic_deleted_while_it_is_written_is_for_a_person_and_the_other
 async def test_a_dead_letter_topic_deleted_meanwhile_is_made_again_where_topics_may_be_created(
     log: KafkaLog, cluster: AIOKafkaAdminClient
 ) -> None:
-    letters = topic_for(unique("orders"), "source")
+    letters = deadletter.topic_for(unique("orders"), "source")
     async with asyncio.timeout(DEADLINE), log.publisher() as publisher, log.admin() as admin:
 
         async def prepare(names: Sequence[str]) -> None:
@@ -219,9 +238,7 @@ async def test_a_producer_that_was_replaced_writes_nothing_behind_its_successor(
     topic = await new_topic(log, partitions=1)
 
     async def send(producer: Producer, value: bytes) -> None:
-        batch = BatchBuilder(10_000, 0)
-        batch.append(timestamp=time.time_ns() // 1_000_000, key=b"k", value=value)
-        await (await producer.enqueue(batch, topic, 0))
+        await (await producer.enqueue(one_record(value), topic, 0, breaks=0))
 
     former, successor = (Producer(Cluster(kafka.bootstrap), 30.0) for _ in range(2))
     try:
@@ -296,3 +313,120 @@ async def test_a_topic_that_may_elect_unclean_leaders_is_refused_or_warned_of(
         with pytest.raises(ConfigError, match=f"{topic} .*unclean.leader.election.enable true"):
             strict = SMALL.model_copy(update={"durability": "production"})
             await topics.ensure(admin, [topic], strict, replicated=True)
+
+
+async def test_pages_of_one_partition_do_not_disturb_each_other_when_a_record_of_one_is_refused(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await compacted(log, cluster)
+    poisoned = [*numbered(50), keyless(), *numbered(50, first=50)]
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, numbered(1))
+        before = rebuilds()
+        published, undisturbed = await asyncio.gather(
+            publisher.publish(topic, poisoned), publisher.publish(topic, numbered(100, first=100))
+        )
+        assert rebuilds() == before
+    assert (published.acknowledged, [refused.at for refused in published.refused]) == (100, [50])
+    assert (undisturbed.acknowledged, undisturbed.refused) == (100, ())
+
+
+async def test_sequence_numbers_begin_anew_after_the_largest(log: KafkaLog) -> None:
+    topic = await new_topic(log, partitions=1)
+    async with log.publisher() as publisher:
+        await publisher.publish(await new_topic(log, partitions=1), numbered(1))
+        producer = publisher._producers._producer  # type: ignore[attr-defined]
+        producer._manager._sequence_numbers[TopicPartition(topic, 0)] = LAST_SEQUENCE - 15
+        before = rebuilds()
+        for first in range(0, 50, 10):
+            assert await publisher.publish(topic, numbered(10, first=first)) == (10, ANY, (), ())
+        assert rebuilds() == before
+    assert await values(log, topic) == [m.value for m in numbered(50)]
+
+
+async def test_a_partition_that_is_gone_when_a_producer_first_asks_is_told_as_such(kafka: Kafka, log: KafkaLog) -> None:
+    topic = await new_topic(log, partitions=1)
+    async with open_producer(kafka) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.enqueue(one_record(b"v"), topic, 5, breaks=0)
+
+
+async def send_to_what_is_deleted(producer: Producer, cluster: AIOKafkaAdminClient, topic: str) -> None:
+    """Returns when the broker does not take records any more; the producer's hook has met one then."""
+    await (await producer.enqueue(one_record(b"v"), topic, 0, breaks=0))
+    await cluster.delete_topics([topic])
+    async with asyncio.timeout(DEADLINE):
+        while True:  # the broker takes records until it has heard of it
+            await (await producer.enqueue(one_record(b"v"), topic, 0, breaks=0))
+
+
+@pytest.mark.parametrize("queued_again", [False, True])
+async def test_what_was_given_up_is_not_sent_again(
+    kafka: Kafka, log: KafkaLog, cluster: AIOKafkaAdminClient, queued_again: bool
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+    async with open_producer(kafka) as producer:
+        again = producer._accumulator.reenqueue
+
+        def give_up(batch: object) -> None:
+            if queued_again:
+                again(batch)
+            producer.give_up(topic)
+            if not queued_again:
+                again(batch)
+
+        producer._accumulator.reenqueue = give_up
+        with pytest.raises(HandedBack):
+            await send_to_what_is_deleted(producer, cluster, topic)
+    assert complaints == []
+
+
+async def test_leaders_that_are_missing_are_asked_for_without_haste(
+    kafka: Kafka, log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    async with open_producer(kafka) as producer:
+        client, times = producer._client.client, list[float]()
+        update, again = client._metadata_update, producer._accumulator.reenqueue
+
+        async def timed(*arguments: object) -> bool:
+            times.append(time.monotonic())
+            return bool(await update(*arguments))
+
+        def begin(batch: object) -> None:
+            client._metadata_update = timed
+            again(batch)
+
+        producer._accumulator.reenqueue = begin
+        sending = asyncio.create_task(send_to_what_is_deleted(producer, cluster, topic))
+        await until(lambda: len(times) > 12)
+        producer.give_up(topic)
+        with pytest.raises(HandedBack):
+            await sending
+    assert times[-1] - times[0] > 1.0  # however slow a machine is, it takes no less
+
+
+async def test_a_header_that_is_null_survives_also_in_a_dead_letter_and_its_pointer(log: KafkaLog) -> None:
+    topic = await new_topic(log, partitions=1)
+    foreign: list[tuple[str, bytes]] = [("null", None), ("", b"")]  # type: ignore[list-item]  # Kafka allows it
+    async with log.publisher() as publisher:
+        await publisher.publish(topic, [message("k", headers=foreign)])
+        [record] = await read_all(log, topic)
+        letter = deadletter.of_record(record, "postgres", BadRecord("no ce_id", stage="decode", code="no_header"))
+        await publisher.publish(topic, [letter, deadletter.pointer(letter, "here")])
+    assert [list(record.headers)[:2] for record in await read_all(log, topic)] == [foreign] * 3
+
+
+async def test_a_batch_that_waited_for_memory_does_not_overtake_one_that_was_refused(
+    log: KafkaLog, cluster: AIOKafkaAdminClient
+) -> None:
+    topic = await compacted(log, cluster)
+    page = bulky(600)
+    page[0] = keyless()
+    async with log.publisher() as publisher:
+        publisher._unacknowledged._limit = 1  # type: ignore[attr-defined]  # one batch at a time
+        published = await publisher.publish(topic, page)
+    assert (published.acknowledged, [refused.at for refused in published.refused]) == (599, [0])
+    assert await values(log, topic) == [m.value for m in page[1:]]
