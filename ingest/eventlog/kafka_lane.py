@@ -22,6 +22,7 @@ from ingest.eventlog.kafka_producer import OUT_OF_SEQUENCE, Acknowledgement, Han
 from ingest.retry import backoff
 
 BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue
+DOUBTS = 5  # doubtful refusals of one message, after which the next one is believed
 RETRY_BASE, RETRY_CAP = 0.2, 5.0  # seconds until what failed is sent again
 
 
@@ -39,6 +40,7 @@ class Lane:
     partition: int
     todo: deque[Sequence[int]]
     producer: Producer | None = None
+    doubts: int = 0  # of the first message of `todo`
     sent: deque[Sent] = field(default_factory=deque)
 
     async def run(self) -> None:
@@ -97,7 +99,7 @@ class Lane:
         self._put_back([*back, *unsent])
         if refused is not None:
             await self._refused(*refused, limit)
-            return True
+            return not refused[1].doubtful
         if failure is None:
             return not unsent or self.delivery.acknowledged > before
         self.delivery.waits_for = f"{type(failure).__name__} {failure}".rstrip()
@@ -153,7 +155,12 @@ class Lane:
             raise meaning(refusal.error(refusal.text), f"publish to {self.delivery.topic}")
         if issubclass(refusal.error, TOO_LARGE) and await self.delivery.smaller_than(limit):
             self._put_back(indexes)
+        elif len(indexes) == 1 and refusal.doubtful and self.doubts < DOUBTS:
+            self.doubts += 1
+            self.delivery.waits_for = f"{refusal.name}: {refusal.text}"
+            self._put_back(indexes)
         elif len(indexes) == 1:
+            self.doubts = 0
             self.delivery.refuse(indexes[0], refusal)
         else:
             half = len(indexes) // 2

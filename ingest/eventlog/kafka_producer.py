@@ -19,10 +19,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
+    CorruptRecordException,
     InvalidProducerEpoch,
     KafkaError,
     OutOfOrderSequenceNumber,
     ProducerFenced,
+    UnknownError,
     UnknownProducerId,
     UnknownTopicOrPartitionError,
 )
@@ -56,10 +58,14 @@ class HandedBack(Exception):
 
 
 class Refusal(Exception):
-    """A broker's answer to a batch that it will never take. `name`: a short one; `text`: what it means."""
+    """A broker's answer to a batch that it does not take. `name`: a short one; `text`: what it means.
+
+    `doubtful`: it may come from a fault of the broker or of the network, and pass (Java's client sends damaged ones
+    again, too)."""
 
     def __init__(self, error: KafkaError, code: int) -> None:
         self.error = type(error)
+        self.doubtful = isinstance(error, CorruptRecordException | UnknownError) and code not in UNNAMED
         known = getattr(error, "message", str(code)).lower(), getattr(error, "description", type(error).__name__)
         self.name, self.text = UNNAMED.get(code, known)
         super().__init__(self.name, self.text)
@@ -216,7 +222,7 @@ class Producer:
 
 
 class _Pending(set[object]):
-    """Batches on their way. aiokafka takes one out when it is to be sent again, and once more when it ends meanwhile."""
+    """Batches on their way. aiokafka takes one out to send it again, and once more when it ends before that."""
 
     def remove(self, batch: object) -> None:
         self.discard(batch)

@@ -13,8 +13,10 @@ import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.codec import zstd_decode
 from aiokafka.errors import ProducerFenced, UnknownTopicOrPartitionError
 from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.util import calc_crc32c
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
@@ -32,6 +34,7 @@ from tests.harness import kafka as kafka_server
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 
+HEAD = 40  # bytes between the checksum of a batch and its records
 LAST_SEQUENCE = 2**31 - 1
 DEADLINE = 120.0  # seconds that a test waits for what must come
 SMALL = Topics(partitions=1, replication=1, min_insync=1, durability="relaxed")
@@ -430,3 +433,25 @@ async def test_a_batch_that_waited_for_memory_does_not_overtake_one_that_was_ref
         published = await publisher.publish(topic, page)
     assert (published.acknowledged, [refused.at for refused in published.refused]) == (599, [0])
     assert await values(log, topic) == [m.value for m in page[1:]]
+
+
+@pytest.mark.parametrize("damaged", [3, 1_000])
+async def test_a_record_that_arrives_damaged_is_sent_again_and_believed_to_be_bad_only_after_some_tries(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch, damaged: int
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    sent = 0
+
+    def checksum(rest: bytes) -> int:
+        nonlocal sent
+        broken = b"broken" in zstd_decode(rest[HEAD:])
+        sent += broken
+        return int(calc_crc32c(rest)) ^ (broken and sent <= damaged)
+
+    monkeypatch.setattr("ingest.eventlog.kafka_batches.calc_crc32c", checksum)
+    page = [*numbered(3), message("k", b"broken"), *numbered(3, first=3)]
+    async with log.publisher() as publisher:
+        published = await publisher.publish(topic, page)
+    refused = [(one.at, one.code) for one in published.refused]
+    assert refused == ([] if damaged == 3 else [(3, "corrupt_message")])
+    assert await values(log, topic) == [m.value for n, m in enumerate(page) if n != 3 or not refused]
