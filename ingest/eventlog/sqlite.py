@@ -133,8 +133,9 @@ class SqliteReader:
             position = max(first, (start or {}).get(partition, 0))
             while position < end:
                 for record in await self._piece(topic, partition, position, end - position):
-                    yield record
                     position = record.offset + 1
+                    if position <= end:  # what is trimmed meanwhile lets a piece reach beyond it
+                        yield record
 
     async def _piece(self, topic: str, partition: int, start: int, most: int) -> Sequence[SqliteRecord]:
         def read(connection: sqlite3.Connection) -> Sequence[SqliteRecord]:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from checkpoints.sqlite import SqliteLeases
 from ingest.errors import ConfigError, LogUnavailable, Superseded
-from ingest.eventlog.sqlite import SqliteLog
+from ingest.eventlog.sqlite import READ_RECORDS, SqliteLog
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate
 from tests.contract.eventlogs import (
@@ -181,6 +181,20 @@ async def test_offsets_go_on_after_everything_but_the_newest_was_trimmed(log: Sq
     async with log.admin() as admin:
         info = (await admin.describe([topic]))[topic]
     assert (info.first_offsets, info.end_offsets) == ((9,), (12,))
+
+
+async def test_a_reader_stops_at_the_end_that_it_saw_first_although_the_log_is_trimmed_meanwhile(
+    log: SqliteLog, database: Database
+) -> None:
+    topic = await new_topic(log, partitions=1)
+    await publish(log, topic, numbered(READ_RECORDS + 500))
+    async with log.reader() as reader:
+        read = reader.read(topic)
+        first = await anext(read)
+        await publish(log, topic, numbered(500))
+        await database.write(lambda c: c.execute('DELETE FROM log WHERE "offset" < ?', (READ_RECORDS + 400,)).close())
+        rest = [record.offset async for record in read]
+    assert [first.offset, *rest] == [*range(READ_RECORDS), *range(READ_RECORDS + 400, READ_RECORDS + 500)]
 
 
 async def test_a_partition_added_later_is_read_from_its_first_offset(log: SqliteLog, database: Database) -> None:
