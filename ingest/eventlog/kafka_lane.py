@@ -22,7 +22,7 @@ from ingest.eventlog.kafka_producer import OUT_OF_SEQUENCE, Acknowledgement, Han
 from ingest.retry import backoff
 
 BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue
-DOUBTS = 5  # doubtful refusals of one message, after which the next one is believed
+DOUBTS = 3  # doubtful refusals of one message, after which the next one is believed
 RETRY_BASE, RETRY_CAP = 0.2, 5.0  # seconds until what failed is sent again
 
 
@@ -168,6 +168,7 @@ class Lane:
             self._put_back(indexes[:half])
 
     def _acknowledged(self, sent: Sent) -> None:
+        self.doubts = 0
         self.delivery.acknowledge(len(sent.indexes), sent.bytes)
 
     def _put_back(self, indexes: Sequence[int]) -> None:

@@ -39,6 +39,7 @@ from ingest.eventlog.kafka_client import RETRY_BACKOFF_MS, Cluster, ended, start
 ADD_TIMEOUT = 1.0  # seconds; where there is a free place nothing is waited for
 ABANDON_TIMEOUT = 3.0  # seconds to close connections, and again to end the tasks behind them
 LAST_EPOCH = 2**15 - 1
+NO_LEADER = (None, -1)
 SEQUENCE_NUMBERS = 2**31  # of a partition; 0 follows the last one
 
 OUT_OF_SEQUENCE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch, ProducerFenced)
@@ -194,8 +195,16 @@ class Producer:
         if not self._abandoned:
             self._client.client.force_metadata_update().add_done_callback(self._look_again)
 
-    def _look_again(self, _: "asyncio.Future[bool]") -> None:
+    def _look_again(self, asked: "asyncio.Future[bool]") -> None:
+        """A partition without a leader waits for the brokers, not for another producer: while they answer it is heard
+        of."""
         self._wants_leaders = False
+        answered = not asked.cancelled() and asked.result()
+        for tp in self._accumulator._batches:
+            if self._client.client.cluster.leader_for_partition(tp) in NO_LEADER:
+                self.waits_for[tp.topic] = f"partition {tp.partition} has no leader"
+                if answered:
+                    self.heard(tp)
         self._accumulator._wakeup(self._accumulator.waiter())
 
     def _failed(self, error: KafkaError, batch: Any, code: int | None) -> bool:
