@@ -14,7 +14,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaProducer, TopicPartition
@@ -87,6 +87,7 @@ class Producer:
         self._wants_leaders = False  # they will be asked for
         self._given_up: set[str] = set()
         self._abandoned = False
+        self._end: asyncio.Future[None] = asyncio.get_running_loop().create_future()  # done when it is abandoned
         self._client = AIOKafkaProducer(**settings, enable_idempotence=True, acks="all", linger_ms=0)
         self._manager = self._client._txn_manager
         self._accumulator = self._client._message_accumulator
@@ -122,8 +123,20 @@ class Producer:
         """Whether the brokers had such a topic when they were asked last."""
         return self._client.client.cluster.partitions_for_topic(topic) is not None
 
-    async def partitions(self, topic: str) -> int:
-        return len(await self._client.partitions_for(topic))
+    async def partitions(self, topic: str) -> Collection[int]:
+        """Raises KafkaError, also when the producer is abandoned meanwhile: aiokafka would wait for ever then."""
+        known: Collection[int] | None = self._client.client.cluster.partitions_for_topic(topic)
+        if known is not None:
+            return known
+        asking: asyncio.Task[Collection[int]] = asyncio.create_task(self._client.partitions_for(topic))
+        try:
+            both: set[asyncio.Future[Any]] = {asking, self._end}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                raise KafkaError("the producer was given up")
+            return asking.result()
+        finally:
+            asking.cancel()
 
     def breaks(self, topic: str, partition: int) -> int:
         """How often what waited in this partition was handed back so far."""
@@ -137,7 +150,7 @@ class Producer:
         the caller may have been handed back, and this batch must not overtake it."""
         tp = TopicPartition(topic, partition)
         while True:
-            if partition not in await self._client.partitions_for(topic):  # the topic was made anew, smaller
+            if partition not in await self.partitions(topic):  # the topic was made anew, smaller
                 raise UnknownTopicOrPartitionError(f"{topic}/{partition}")
             if not self.usable(topic) or self._breaks[tp] != breaks:
                 raise HandedBack
@@ -166,6 +179,8 @@ class Producer:
         """Fail every batch that it holds, so that whoever waits for one is released, and end it within a bounded time:
         `stop` alone would wait for batches that may never be acknowledged."""
         self._abandoned = True
+        if not self._end.done():
+            self._end.set_result(None)
         for tp in list(self._accumulator._batches):
             self._hand_back(tp)
         self._accumulator.fail_all(KafkaError("the producer was given up"))

@@ -90,7 +90,7 @@ class KafkaPublisher:
             if not producer.knows(topic):
                 await self._limit(topic, LOOK_EVERY)  # else a topic that is gone would be waited for
             try:
-                partitions = await producer.partitions(topic)
+                partitions = len(await producer.partitions(topic))
             except KafkaError as exc:
                 raise meaning(exc, f"publish to {topic}") from exc
         return by_partition(messages, partitions)

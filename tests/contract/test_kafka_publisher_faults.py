@@ -14,7 +14,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.codec import zstd_decode
-from aiokafka.errors import ProducerFenced, UnknownTopicOrPartitionError
+from aiokafka.errors import KafkaError, ProducerFenced, UnknownTopicOrPartitionError
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.record.util import calc_crc32c
 from prometheus_client import REGISTRY
@@ -352,6 +352,16 @@ async def test_a_partition_that_is_gone_when_a_producer_first_asks_is_told_as_su
     async with open_producer(kafka) as producer:
         with pytest.raises(UnknownTopicOrPartitionError):
             await producer.enqueue(one_record(b"v"), topic, 5, breaks=0)
+
+
+async def test_who_asks_for_a_topic_is_released_when_the_producer_is_abandoned(kafka: Kafka) -> None:
+    topic = unique("nowhere")
+    async with open_producer(kafka) as producer, asyncio.timeout(DEADLINE):
+        sending = asyncio.create_task(producer.enqueue(one_record(b"v"), topic, 0, breaks=0))
+        await until(lambda: topic in producer._client.client._topics)
+        await producer.abandon()
+        with pytest.raises(KafkaError, match="given up"):
+            await sending
 
 
 async def send_to_what_is_deleted(producer: Producer, cluster: AIOKafkaAdminClient, topic: str) -> None:
