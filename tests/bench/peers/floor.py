@@ -117,7 +117,7 @@ async def consume(brokers: str, topic: str, dsn: str, wanted: int) -> None:
     await consumer.start()
     done = 0
     offset = """INSERT INTO ingest.offsets (consumer, topic, partition, next_offset) VALUES ('floor', $1, $2, $3)
-        ON CONFLICT (consumer, topic, partition) DO UPDATE SET next_offset = excluded.next_offset"""
+        ON CONFLICT (consumer, topic, topic_id, partition) DO UPDATE SET next_offset = excluded.next_offset"""
     reading = asyncio.create_task(consumer.getmany(timeout_ms=500, max_records=BATCH))
     while done < wanted:
         found = await reading
