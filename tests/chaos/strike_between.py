@@ -1,5 +1,6 @@
 """Faults of what lies between: the API's answers, connections, and the SQLite file."""
 
+import asyncio
 import itertools
 import os
 import sqlite3
@@ -13,6 +14,7 @@ from tests.harness.listings import Answer
 from tests.harness.proxy import Mode
 
 BALLAST = bytes(1_000_000)
+LOCK_LOOK = 0.05  # seconds between two tries to lock the file
 WRONG_ANSWERS = "500:0.2,503:0.3,429:0.1,reset:0.2,truncated:0.1,empty:0.05"  # and how often
 
 
@@ -74,14 +76,25 @@ async def _through(scene: Scene, fault: Fault, pair: str, mode: Mode, delay: flo
 
 @asynccontextmanager
 async def _file_lock(scene: Scene, fault: Fault) -> AsyncIterator[None]:
-    """Someone else writes, and takes their time."""
-    connection = sqlite3.connect(scene.servers.place.database, isolation_level=None, timeout=30.0)
+    """Someone else writes, and takes their time. Who holds the lock may be frozen by another fault: wait for them."""
+    connection = sqlite3.connect(scene.servers.place.database, isolation_level=None, timeout=0.0)
     try:
-        connection.execute("BEGIN IMMEDIATE")
+        while not _begun(connection):  # noqa: ASYNC110 - a file is asked
+            await asyncio.sleep(LOCK_LOOK)
         scene.struck(fault)
         yield
     finally:
         connection.close()
+
+
+def _begun(connection: sqlite3.Connection) -> bool:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+    except sqlite3.OperationalError as exc:
+        if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 @asynccontextmanager
