@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from tests.chaos.fleet import Member
-from tests.chaos.scene import Scene, Strike, Strikes
+from tests.chaos.scene import NoEffect, Scene, Strike, Strikes
 from tests.chaos.schedule import Fault
 
 CONSUMERS = 3  # where nothing is scaled
@@ -69,7 +69,14 @@ async def _doomed(scene: Scene, fault: Fault, role: str) -> AsyncIterator[None]:
     try:
         for one in (member, *rivals):
             one.ask_to_stop()
-        await scene.wait_until(lambda: _has_struck(member), f"{member.name} reaches {fault.detail}")
+        try:
+            await scene.wait_until(lambda: _has_struck(member), f"{member.name} reaches {fault.detail}")
+        except NoEffect:
+            if not shared:
+                raise
+            await scene.wait_until(lambda: member.running, "it runs")  # without work for it: it dies where it stands
+            assert member.process is not None
+            member.process.send(signal.SIGKILL)
         process = member.process
         assert process is not None
         scene.struck(fault, process=process.name, detail=fault.detail)
