@@ -74,6 +74,7 @@ class KafkaSubscription:
         self._taken: dict[int, list[KafkaRecord]] = {}  # partition → records not handed out yet
         self._handed_out = HandedOut()
         self._committed: dict[int, int] = {}  # partition → offset, since the partitions were assigned
+        self._committing: asyncio.Task[None] | None = None
         self._taking: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Task[None]] = set()  # calls of `getmany`; they outlive a caller that is cancelled
         self._emptying = 0  # polls that took all that had arrived
@@ -154,9 +155,10 @@ class KafkaSubscription:
     async def close(self) -> None:
         self._handed_out.lose()  # also releases a revocation that waits
         await stopped(self._consumer)
-        for poll in self._polls:
-            poll.cancel()  # harmless now; it may wait for an assignment that never comes
-        await asyncio.gather(*self._polls, return_exceptions=True)
+        left = [*self._polls, *([] if self._committing is None else [self._committing])]
+        for task in left:
+            task.cancel()  # harmless now; it may wait for an assignment that never comes
+        await asyncio.gather(*left, return_exceptions=True)
 
     async def assigned(self, partitions: frozenset[int]) -> None:
         self._owned = partitions
@@ -417,9 +419,18 @@ class KafkaSubscription:
         return Span(self._topic, partition, start, end, self._topic_id)
 
     async def _commit(self, ends: Mapping[int, int]) -> None:
+        """One at a time: aiokafka goes on with a commit that we no longer wait for, and what it brings to its end late
+        would take back a later one."""
+        if self._committing is not None and not self._committing.done():
+            await asyncio.wait({self._committing}, timeout=COMMIT_TIMEOUT)
+            if not self._committing.done():
+                log.warning("offsets not committed yet: an earlier commit is under way", topic=self._topic)
+                return
         offsets = {TopicPartition(self._topic, partition): end for partition, end in ends.items()}
+        self._committing = asyncio.create_task(self._consumer.commit(offsets))
+        self._committing.add_done_callback(_looked_at)
         try:
-            await asyncio.wait_for(self._consumer.commit(offsets), COMMIT_TIMEOUT)
+            await asyncio.wait_for(asyncio.shield(self._committing), COMMIT_TIMEOUT)
         except (CommitFailedError, IllegalStateError) as exc:
             log.debug("offsets not committed: the partitions are no longer ours", topic=self._topic, error=repr(exc))
         except (KafkaError, OSError) as exc:
@@ -518,6 +529,11 @@ async def open_subscription(
             watching.cancel()
             await asyncio.wait({watching})
         await subscription.close()
+
+
+def _looked_at(commit: "asyncio.Task[None]") -> None:
+    if not commit.cancelled():
+        commit.exception()
 
 
 def _ms(seconds: float) -> int:
