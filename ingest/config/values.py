@@ -137,17 +137,22 @@ def unless_reference(check: Callable[[str], object]) -> AfterValidator:
     return AfterValidator(checked)
 
 
-def base_url(text: str) -> str:
-    """Absolute, http or https, nothing behind the path. Raises ValueError, which shows nothing of the URL."""
+def _absolute_url(text: str, example: str, users: str) -> None:
+    """Absolute, http or https, without a user. Raises ValueError, which shows nothing of the URL."""
     try:
         parts = urlsplit(text)
         absolute = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         absolute = False
     if not absolute or re.search(r"\s", text) or _CONTROL.search(text):
-        raise ValueError("must be an absolute http or https URL: https://api.example.com/v1")
+        raise ValueError(f"must be an absolute http or https URL: {example}")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("holds a user name or password; they belong in `auth`")
+        raise ValueError(f"holds a user name or password; they belong in {users}")
+
+
+def base_url(text: str) -> str:
+    """Absolute, nothing behind the path. Raises ValueError, which shows nothing of the URL."""
+    _absolute_url(text, "https://api.example.com/v1", "`auth`")
     if "?" in text:
         raise ValueError("holds a query; its parameters belong in `params`")
     if "#" in text:
@@ -156,16 +161,8 @@ def base_url(text: str) -> str:
 
 
 def token_url(text: str) -> str:
-    """Absolute, http or https; a query may be part of it. Raises ValueError, which shows nothing of the URL."""
-    try:
-        parts = urlsplit(text)
-        absolute = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        absolute = False
-    if not absolute or re.search(r"\s", text) or _CONTROL.search(text):
-        raise ValueError("must be an absolute http or https URL: https://login.example.com/oauth2/token")
-    if parts.username is not None or parts.password is not None:
-        raise ValueError("holds a user name or password; they belong in `username` and `password`")
+    """Absolute; a query may be part of it. Raises ValueError, which shows nothing of the URL."""
+    _absolute_url(text, "https://login.example.com/oauth2/token", "`username` and `password`")
     return text
 
 

@@ -6,7 +6,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import cast
 
 import pytest
-import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from structlog.testing import capture_logs
@@ -36,15 +35,6 @@ from tests.harness.names import unique
 @pytest.fixture
 def log(kafka: Kafka) -> KafkaLog:
     return KafkaLog(kafka.bootstrap)
-
-
-@pytest_asyncio.fixture
-async def cluster(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
-    """What a person does to the cluster behind our back."""
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    await client.start()
-    yield client
-    await client.close()
 
 
 @asynccontextmanager

@@ -9,7 +9,6 @@ from pathlib import Path
 from unittest.mock import ANY
 
 import pytest
-import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
@@ -43,15 +42,6 @@ SMALL = Topics(partitions=1, replication=1, min_insync=1, durability="relaxed")
 @pytest.fixture
 def log(kafka: Kafka) -> KafkaLog:
     return KafkaLog(kafka.bootstrap)
-
-
-@pytest_asyncio.fixture
-async def cluster(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
-    """What a person does to the cluster behind our back."""
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    await client.start()
-    yield client
-    await client.close()
 
 
 async def configure(cluster: AIOKafkaAdminClient, topic: str, **config: str) -> None:

@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from typing import cast
 
 import pytest
-import pytest_asyncio
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, RecordsToDelete
 from structlog.testing import capture_logs
@@ -34,14 +33,6 @@ from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 
 QUICK = Times(heartbeat=0.2, look_every=0.3, metadata_age=0.3)
-
-
-@pytest_asyncio.fixture
-async def cluster(kafka: Kafka) -> AsyncIterator[AIOKafkaAdminClient]:
-    client = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
-    await client.start()
-    yield client
-    await client.close()
 
 
 @asynccontextmanager

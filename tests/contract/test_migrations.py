@@ -2,20 +2,15 @@
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import asyncpg
 import pytest
 
-from consumers.store import EventStore
-from consumers.store.postgres import PostgresStore
-from consumers.store.sqlite import SqliteStore
 from ingest.errors import ConfigError
-from ingest.postgres import open_postgres
-from ingest.sqlite import open_database, path_of
+from ingest.sqlite import path_of
 from migrations.runner import migrate, migrations, pending, statements
+from tests.contract.test_store import opened
 
 TABLES = ["events", "offsets", "leases", "checkpoints", "checkpoint_history", "seen", "oversized"]
 
@@ -68,16 +63,6 @@ async def test_what_is_pending_is_applied_in_order_and_once(url: str) -> None:
     assert await pending(url) == []
     assert await migrate(url) == []
     assert set(TABLES) <= set(await columns(url))
-
-
-@asynccontextmanager
-async def opened_store(url: str) -> AsyncIterator[EventStore]:
-    if url.startswith("sqlite"):
-        async with open_database(path_of(url)) as database:
-            yield SqliteStore(database)
-    else:
-        async with open_postgres(url) as postgres:
-            yield PostgresStore(postgres)
 
 
 async def test_asking_what_is_pending_makes_no_file(sqlite_path: Path) -> None:
@@ -133,7 +118,7 @@ async def test_offsets_of_before_topics_had_ids_are_kept(url: str, monkeypatch: 
            SELECT 'warehouse', 'billing', number, 41 + number, applied_at FROM SCHEMA.migrations""",
     )
     assert await migrate(url)
-    async with opened_store(url) as store:
+    async with opened(url) as store:
         assert await store.offsets("warehouse", "billing", "abc") == {1: 42}
 
 

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from ingest.config.credentials import credentials
+from ingest.config.credentials import Credentials, credentials
 from ingest.config.loader import parse
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
@@ -31,11 +31,11 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return found
 
 
-def read(files: dict[str, Path], *keys: str) -> None:
+def read(files: dict[str, Path], *keys: str) -> Credentials:
     text = "\n".join(f"    {key}: {files[name]}" for key, name in (pair.split(": ") for pair in keys))
     loaded = parse(f"version: 1\nlog:\n  security:\n{text}")
     assert loaded.config.log is not None
-    credentials(loaded.config.log.security, Redactor(), loaded.within("log.security"))
+    return credentials(loaded.config.log.security, Redactor(), loaded.within("log.security"))
 
 
 @pytest.mark.parametrize(
@@ -62,4 +62,6 @@ def test_a_file_that_does_not_fit_is_named_with_its_line(
 
 
 def test_files_that_fit_are_taken(files: dict[str, Path]) -> None:
-    read(files, "ca: CA", "cert: CERT", "key: KEY")
+    found = read(files, "ca: CA", "cert: CERT", "key: KEY")
+    assert found.protocol == "SSL" and found.tls is not None
+    assert [dict(one)["serialNumber"] for one in found.tls.get_ca_certs()]
