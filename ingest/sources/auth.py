@@ -5,7 +5,10 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote, unquote_plus, urlencode, urlsplit, urlunsplit
 
+from msgspec.structs import replace
+
 from ingest.config.model import ApiKey, Auth
+from ingest.sources.request import Request
 
 Params = Mapping[str, str | list[str]]
 
@@ -15,8 +18,13 @@ MIN_LENGTH = (
 
 
 class Credentials(Protocol):
-    def apply(self, url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-        """The URL and headers to send. A parameter of ours that the URL already has is replaced, not repeated."""
+    async def prepare(self, request: Request) -> Request:
+        """What is really sent: made anew for every try, since what proves who we are may expire between two.
+
+        A parameter of ours that the URL already has is replaced, not repeated."""
+
+    async def renew(self, request: Request) -> bool:
+        """The API answered 401 to what `prepare` made of this. True: there is something fresher to try it with."""
 
     def strip(self, url: str) -> str:
         """The URL without any parameter of ours; the others keep every byte."""
@@ -32,12 +40,14 @@ class Static:
         self._headers, self._params = headers, params
         self._secrets = frozenset(secret for secret in secrets if len(secret) >= MIN_LENGTH)
 
-    def apply(self, url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-        url = with_params(self.strip(url), self._params)
-        together = {**headers, **self._headers}
-        if "cookie" in headers and "cookie" in self._headers:
-            together["cookie"] = f"{headers['cookie']}; {self._headers['cookie']}"
-        return url, together
+    async def prepare(self, request: Request) -> Request:
+        headers = {**request.headers, **self._headers}
+        if "cookie" in request.headers and "cookie" in self._headers:
+            headers["cookie"] = f"{request.headers['cookie']}; {self._headers['cookie']}"
+        return replace(request, url=with_params(self.strip(request.url), self._params), headers=headers)
+
+    async def renew(self, request: Request) -> bool:
+        return False
 
     def strip(self, url: str) -> str:
         parts = urlsplit(url)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import httpx
+from msgspec.structs import replace
 
 from ingest.config.model import Timeout
 from ingest.errors import SourceChanged
@@ -16,6 +17,7 @@ from ingest.redaction import Redactor
 from ingest.sources import body
 from ingest.sources.auth import Credentials
 from ingest.sources.links import SHOWN, origin, resolved
+from ingest.sources.request import Request
 
 MAX_REDIRECTS = 3
 MAX_CONNECTIONS = 8
@@ -26,7 +28,7 @@ _UNANSWERED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
 class Response(NamedTuple):
     status: int
-    url: str  # that was asked last, without credentials
+    request: Request  # that was asked last, after redirects
     headers: Mapping[str, str]  # names in lower case
     body: bytes
     asked_at: float  # seconds since 1970, by our clock
@@ -40,73 +42,66 @@ class Exchange:
         self._client, self._redactor = client, redactor
         self._origin = origin(base_url)
 
-    async def get(
-        self, url: str, headers: Mapping[str, str], credentials: Credentials, timeout: Timeout, max_body: int
-    ) -> Response:
+    async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
         """The answer, redirects followed.
 
         Raises SourceChanged for a URL that we may not ask and a body that is too large, httpx.TransportError and
         body.Broken for what a later try may mend.
         """
-        asked = url
+        asked = request
         for _ in range(MAX_REDIRECTS + 1):
-            self._check(asked)
-            response = await self._hop(asked, headers, credentials, timeout, max_body)
+            self._check(asked.url)
+            response = await self._hop(asked, credentials, timeout, max_body)
             if response.status not in REDIRECTS:
                 return response
             target = response.headers.get("location")
             if not target:
-                raise SourceChanged(f"GET {self._shown(asked)}: a redirect ({response.status}) to nowhere")
-            asked = resolved(asked, target)
-        raise SourceChanged(f"GET {self._shown(url)}: more than {MAX_REDIRECTS} redirects")
+                raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}) to nowhere")
+            if request.method != "GET":
+                raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}); only GET is followed")
+            asked = replace(asked, url=resolved(asked.url, target))
+        raise SourceChanged(f"{self._shown(request)}: more than {MAX_REDIRECTS} redirects")
 
-    async def _hop(
-        self, url: str, headers: Mapping[str, str], credentials: Credentials, timeout: Timeout, max_body: int
-    ) -> Response:
+    async def _hop(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
         asked_at = time.time()
-        response = await self._send(url, headers, credentials, timeout)
+        response = await self._send(await credentials.prepare(request), timeout)
         try:
             content = await body.read(response, max_body)
         except body.TooLarge:
             raise SourceChanged(
-                f"GET {self._shown(url)}: the body is over limits.max_body ({max_body} bytes);"
+                f"{self._shown(request)}: the body is over limits.max_body ({max_body} bytes);"
                 " ask for smaller pages, or raise it"
             ) from None
         finally:
             await response.aclose()
         names = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status_code, url, names, content, asked_at, time.time())
+        return Response(response.status_code, request, names, content, asked_at, time.time())
 
-    async def _send(
-        self, url: str, headers: Mapping[str, str], credentials: Credentials, timeout: Timeout
-    ) -> httpx.Response:
+    async def _send(self, request: Request, timeout: Timeout) -> httpx.Response:
         """Sent again at once when a connection that was kept alive turns out to be closed: no fault of the API."""
         for _ in range(MAX_CONNECTIONS):
             opened = _Opened()
             try:
-                return await self._client.send(self._request(url, headers, credentials, timeout, opened), stream=True)
+                return await self._client.send(self._wire(request, timeout, opened), stream=True)
             except _UNANSWERED:
                 if not opened.reused:
                     raise
-        return await self._client.send(self._request(url, headers, credentials, timeout, _Opened()), stream=True)
+        return await self._client.send(self._wire(request, timeout, _Opened()), stream=True)
 
-    def _request(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        credentials: Credentials,
-        timeout: Timeout,
-        opened: "_Opened",
-    ) -> httpx.Request:
-        full_url, full_headers = credentials.apply(url, headers)
-        encoded = [(name.encode(), value.encode()) for name, value in full_headers.items()]
+    def _wire(self, request: Request, timeout: Timeout, opened: "_Opened") -> httpx.Request:
+        headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
         limits = httpx.Timeout(timeout.read, connect=timeout.connect)
         try:
             return self._client.build_request(
-                "GET", full_url, headers=encoded, timeout=limits, extensions={"trace": opened}
+                request.method,
+                request.url,
+                headers=headers,
+                content=request.body,
+                timeout=limits,
+                extensions={"trace": opened},
             )
         except httpx.InvalidURL as exc:
-            raise SourceChanged(f"GET {self._shown(url)!r}: {self._redactor.scrub(str(exc))}") from None
+            raise SourceChanged(f"{self._shown(request)!r}: {self._redactor.scrub(str(exc))}") from None
 
     def _check(self, url: str) -> None:
         try:
@@ -115,10 +110,10 @@ class Exchange:
             reason = f"not {self._origin[0]}://{self._origin[1]}:{self._origin[2]}"
         except ValueError as exc:
             reason = str(exc)
-        raise SourceChanged(f"refused to follow a link or redirect to {self._shown(url)}: {reason}")
+        raise SourceChanged(f"refused to follow a link or redirect to {self._redactor.scrub(url)[:SHOWN]}: {reason}")
 
-    def _shown(self, url: str) -> str:
-        return self._redactor.scrub(url)[:SHOWN]
+    def _shown(self, request: Request) -> str:
+        return f"{request.method} {self._redactor.scrub(request.url)[:SHOWN]}"
 
 
 class _Opened:

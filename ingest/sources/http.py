@@ -19,6 +19,7 @@ from ingest.sources.auth import credentials
 from ingest.sources.exchange import Response
 from ingest.sources.listing import Lister, LoopGuard, texts
 from ingest.sources.pagination import Received
+from ingest.sources.request import Request
 from ingest.sources.transport import SHOWN, Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
@@ -37,13 +38,13 @@ class HttpSource:
 
     def __init__(self, source: Source, stream: Stream, transport: Transport, redactor: Redactor, where: str) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
-        self._headers = {name.lower(): value for name, value in {**source.headers, **stream.headers}.items()}
+        headers = {name.lower(): value for name, value in {**source.headers, **stream.headers}.items()}
         url, params = _url(source, stream, redactor)
         secret = {name: value for name, value in params.items() if _is_secret(value, redactor)}
         plain = {name: value for name, value in params.items() if name not in secret}
-        secret_headers = [value for value in self._headers.values() if _is_secret(value, redactor)]
+        secret_headers = [value for value in headers.values() if _is_secret(value, redactor)]
         self._credentials = credentials(stream.auth or source.auth, secret, secret_headers)
-        self._lister = Lister(source, stream, url, plain, self._credentials, redactor.scrub)
+        self._lister = Lister(source, stream, Request(url, headers=headers), plain, self._credentials, redactor.scrub)
         self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
@@ -51,9 +52,9 @@ class HttpSource:
         guard = LoopGuard(has_ids=bool(self._stream.id))
         while True:
             try:
-                url = self._lister.request(state.listing)
-                guard.request(url)
-                fetched = await self._fetch(url, watch, first=state.listing.n == 0)
+                request = self._lister.request(state.listing)
+                guard.request(request)
+                fetched = await self._fetch(request, watch, first=state.listing.n == 0)
                 page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
                 guard.page(page)
             except SourceRefused as exc:
@@ -73,7 +74,7 @@ class HttpSource:
             if page.stop is not None:
                 return
 
-    async def _fetch(self, url: str, watch: Watch, *, first: bool) -> _Fetched:
+    async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
 
         def read(response: Response) -> _Fetched:
@@ -85,15 +86,15 @@ class HttpSource:
             records = answer.records(self._stream.records.steps)
             if records is None:
                 raise self._no_records(response, answer)
-            return _Fetched(Received(response.url, response.headers, answer, records), *times)
+            return _Fetched(Received(response.request.url, response.headers, answer, records), *times)
 
-        return await self._transport.get(url, self._headers, self._credentials, self._limits, watch, read)
+        return await self._transport.send(request, self._credentials, self._limits, watch, read)
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
         begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
         return SourceChanged(
-            f"GET {self._transport.shown(response.url)} answered {response.status} without a list at"
+            f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records}`; lists found: {lists}; the answer begins {begins!r}"
         )
 

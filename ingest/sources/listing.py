@@ -6,7 +6,6 @@ one, and a request or a page that repeats is an error.
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from hashlib import blake2b
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
@@ -21,6 +20,7 @@ from ingest.sources.incremental import Bounds, Progress
 from ingest.sources.links import SHOWN
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.records import RecordReader
+from ingest.sources.request import Request
 
 
 class State(NamedTuple):
@@ -34,18 +34,18 @@ class State(NamedTuple):
 class Lister:
     """The rules of one stream; holds no state of a listing.
 
-    `url` and `params`: of every request, secrets left out. `scrub` takes secrets out of a text."""
+    `request` and `params`: what every request has, secrets left out. `scrub` takes secrets out of a text."""
 
     def __init__(
         self,
         source: Source,
         stream: Stream,
-        url: str,
+        request: Request,
         params: Params,
         credentials: Credentials,
         scrub: Callable[[str], str],
     ) -> None:
-        self._stream, self._url, self._params = stream, url, params
+        self._stream, self._request, self._params = stream, request, params
         self._credentials, self._scrub = credentials, scrub
         self._paginator = paginator(stream.paginate)
         self._bounds = Bounds(stream.incremental) if stream.incremental else None
@@ -74,8 +74,8 @@ class Lister:
             Listing(_text(now), state.listing.window, self._paginator.first()), Progress(state.progress.high_water)
         )
 
-    def request(self, listing: Listing) -> str:
-        """The URL to ask. Raises SourceChanged when the listing has gone on for too long."""
+    def request(self, listing: Listing) -> Request:
+        """What to ask. Raises SourceChanged when the listing has gone on for too long."""
         paginate = self._stream.paginate
         if listing.n >= paginate.max_pages:
             raise SourceChanged(
@@ -86,13 +86,13 @@ class Lister:
                 f"incomplete: {listing.empty} empty pages in a row, more than paginate.max_empty_pages, and no end"
             )
         if listing.page.url is not None:
-            return listing.page.url
+            return replace(self._request, url=listing.page.url)
         params = dict(self._params)
         incremental = self._stream.incremental
         if incremental is not None and incremental.since is not None and listing.window[0] is not None:
             params[incremental.since.param] = listing.window[0]
         params.update(self._paginator.params(listing.page))
-        return with_params(self._url, params)
+        return replace(self._request, url=with_params(self._request.url, params))
 
     def take(self, received: Received | None, state: State, asked: int, now: int) -> tuple[Page, State]:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
@@ -205,10 +205,10 @@ class LoopGuard:
         self._requests: set[bytes] = set()
         self._ids: tuple[str, ...] = ()
 
-    def request(self, url: str) -> None:
-        mark = blake2b(url.encode(), digest_size=8).digest()
+    def request(self, request: Request) -> None:
+        mark = request.mark()
         if mark in self._requests:
-            asked = urlunsplit(("", "", *urlsplit(url)[2:]))[:SHOWN]
+            asked = urlunsplit(("", "", *urlsplit(request.url)[2:]))[:SHOWN]
             raise SourceChanged(
                 f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
             )

@@ -7,7 +7,7 @@ and no message shows one.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -23,6 +23,7 @@ from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
 from ingest.sources.exchange import MAX_CONNECTIONS, Exchange, Response
+from ingest.sources.request import Request
 
 T = TypeVar("T")
 
@@ -63,32 +64,37 @@ class Transport:
         self._redactor, self._clock = redactor, clock
         self._not_before = 0.0  # of the monotonic clock: what the last good answer asked for
 
-    async def get(
+    async def send(
         self,
-        url: str,
-        headers: Mapping[str, str],
+        request: Request,
         credentials: Credentials,
         limits: Limits,
         watch: Watch,
         decode: Callable[[Response], T],
     ) -> T:
-        """GET until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
+        """Ask until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
 
         Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
         than `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL we may not ask.
         """
-        await self._hold_back(url, limits.retry, watch)
+        await self._hold_back(request, limits.retry, watch)
         began = self._clock.monotonic()
         asked = 0.0  # seconds of waits that the server asked for: bounded by max_wait, not by the budget
+        renewed = False
         attempt = 0
         while True:
             attempt += 1
             try:
-                return await self._try(url, headers, credentials, limits, watch, decode)
+                return await self._try(request, credentials, limits, watch, decode)
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
+            except SourceRefused as exc:
+                if exc.status != 401 or renewed or not await credentials.renew(request):
+                    raise
+                renewed, attempt = True, attempt - 1
+                continue
             retry = limits.retry
-            what = f"GET {self.shown(url)}, attempt {attempt} of {retry.attempts}: {self._redactor.scrub(reason)}"
+            what = f"{self.shown(request)}, attempt {attempt} of {retry.attempts}: {self._redactor.scrub(reason)}"
             own = backoff(attempt, retry.base, retry.cap)
             self._bear(what, wait or 0.0, retry)
             spent = self._clock.monotonic() - began
@@ -98,19 +104,19 @@ class Transport:
             watch.retrying(attempt, own + (wait or 0.0), what)
             await self._clock.sleep(own + (wait or 0.0))
 
-    def shown(self, url: str) -> str:
-        return self._redactor.scrub(url)[: links.SHOWN]
+    def shown(self, request: Request) -> str:
+        """For messages: GET https://…, without secrets."""
+        return f"{request.method} {self._redactor.scrub(request.url)[: links.SHOWN]}"
 
     async def _try(
         self,
-        url: str,
-        headers: Mapping[str, str],
+        request: Request,
         credentials: Credentials,
         limits: Limits,
         watch: Watch,
         decode: Callable[[Response], T],
     ) -> T:
-        response = await self._once(url, headers, credentials, limits)
+        response = await self._once(request, credentials, limits)
         watch.requested(response.answered_at - response.asked_at)
         good = 200 <= response.status < 300
         wait = asked_wait(response.headers, limits.retry.wait_headers, self._clock.wall(), succeeded=good)
@@ -118,7 +124,7 @@ class Transport:
             raise _Again(self._said(response), wait)
         if not good:
             raise SourceRefused(
-                f"GET {self.shown(url)}: {self._said(response)}{_hint(response.status)}", response.status
+                f"{self.shown(request)}: {self._said(response)}{_hint(response.status)}", response.status
             )
         try:
             decoded = decode(response)
@@ -128,19 +134,19 @@ class Transport:
             self._not_before = max(self._not_before, self._clock.monotonic() + wait)
         return decoded
 
-    async def _once(self, url: str, headers: Mapping[str, str], credentials: Credentials, limits: Limits) -> Response:
+    async def _once(self, request: Request, credentials: Credentials, limits: Limits) -> Response:
         try:
             async with asyncio.timeout(limits.timeout.total):
-                return await self._exchange.get(url, headers, credentials, limits.timeout, limits.max_body)
+                return await self._exchange.send(request, credentials, limits.timeout, limits.max_body)
         except TimeoutError as exc:
             raise _Again(f"no complete answer within timeout.total ({limits.timeout.total:g} s)") from exc
         except (httpx.TransportError, httpx.DecodingError, Broken) as exc:
             raise _Again(f"{type(exc).__name__}: {exc}") from exc
 
-    async def _hold_back(self, url: str, retry: Retry, watch: Watch) -> None:
+    async def _hold_back(self, request: Request, retry: Retry, watch: Watch) -> None:
         wait = self._not_before - self._clock.monotonic()
         if wait > 0:
-            what = f"GET {self.shown(url)}: held back, as the answer before it asked for"
+            what = f"{self.shown(request)}: held back, as the answer before it asked for"
             self._bear(what, wait, retry)
             watch.waiting(wait, what)
             await self._clock.sleep(wait)

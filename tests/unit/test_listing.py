@@ -18,6 +18,7 @@ from ingest.sources.auth import credentials
 from ingest.sources.cursor import decode, describe
 from ingest.sources.listing import Lister
 from ingest.sources.pagination import Received
+from ingest.sources.request import Request
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import Style
@@ -348,10 +349,10 @@ PAGES = st.lists(st.lists(st.integers(0, 50), max_size=4), min_size=1, max_size=
 
 def lister(keys: dict[str, Any]) -> Lister:
     source, stream = configured(keys=keys)
-    return Lister(source, stream, "http://api.example.com/events", {}, credentials(None, {}), Redactor().scrub)
+    return Lister(source, stream, Request("http://api.example.com/events"), {}, credentials(None, {}), Redactor().scrub)
 
 
-def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[list[str], list[str], object]:
+def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[list[Request], list[str], object]:
     """Read all pages, forgetting everything but the saved cursor after those in `leave`."""
     state = rules.start(None, 1)
     asked, found, saved = [], [], b""
@@ -363,7 +364,7 @@ def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[
         answer = Answer(json.dumps(body).encode())
         items = answer.records(("data",))
         assert items is not None
-        page, state = rules.take(Received(asked[-1], {}, answer, items), state, 10**16, 10**16)
+        page, state = rules.take(Received(asked[-1].url, {}, answer, items), state, 10**16, 10**16)
         found += [record.id for record in page.records]
         saved = page.cursor
         if page.stop is not None:
