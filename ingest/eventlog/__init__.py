@@ -1,4 +1,4 @@
-"""The event log: partitioned, append-only topics. Ports only; `kafka.py` and `sqlite.py` are the adapters.
+"""The event log: partitioned, append-only topics. Ports only; `kafka/` and `sqlite.py` are the adapters.
 
 A topic has a fixed number of partitions. A message goes to `partition_of(key, count)`, so events with one key stay in
 the order in which they were published. A consumer group reads a topic independently of every other group.

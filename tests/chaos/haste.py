@@ -9,7 +9,7 @@ from typing import Any
 
 from ingest.cli import run as cli_run
 from ingest.eventlog import kafka, sqlite
-from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog.kafka.watchdog import Times
 from ingest.run import Runner
 
 LEASE_TTL = 6.0  # seconds, instead of 30

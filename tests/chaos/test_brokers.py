@@ -18,7 +18,7 @@ from ingest.config.model import Topics
 from ingest.deadletter import topic_for
 from ingest.eventlog import EventLog
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_publisher import Patience
+from ingest.eventlog.kafka.publisher import Patience
 from ingest.report import Outcome
 from tests.contract.eventlogs import message, read_all
 from tests.e2e.command import Engine, Ingest

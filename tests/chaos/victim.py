@@ -33,7 +33,7 @@ from ingest.config.addresses import KafkaAddress, PostgresAddress
 from ingest.config.loader import Loaded
 from ingest.eventlog import EventLog
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog.kafka.watchdog import Times
 from ingest.eventlog.place import located
 from ingest.report import exit_code
 from ingest.run import Runner

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import Batch, Subscription
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_subscription import FIRST_PIECE, KafkaSubscription
+from ingest.eventlog.kafka.subscription import FIRST_PIECE, KafkaSubscription
 from tests.contract.eventlogs import (
     DEADLINE,
     WAIT,

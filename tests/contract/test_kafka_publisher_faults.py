@@ -25,9 +25,9 @@ from ingest.errors import BadRecord, ConfigError, LogUnavailable
 from ingest.event import Form, Message
 from ingest.eventlog import partition_of
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_client import Cluster
-from ingest.eventlog.kafka_producer import HandedBack, Producer
-from ingest.eventlog.kafka_publisher import Patience
+from ingest.eventlog.kafka.client import Cluster
+from ingest.eventlog.kafka.producer import HandedBack, Producer
+from ingest.eventlog.kafka.publisher import Patience
 from tests.contract.eventlogs import HEADERS, message, new_topic, numbered, read_all
 from tests.harness import kafka as kafka_server
 from tests.harness.kafka import Kafka
@@ -449,7 +449,7 @@ async def test_a_record_that_arrives_damaged_is_sent_again_and_believed_to_be_ba
         sent += broken
         return int(calc_crc32c(rest)) ^ (broken and sent <= damaged)
 
-    monkeypatch.setattr("ingest.eventlog.kafka_batches.calc_crc32c", checksum)
+    monkeypatch.setattr("ingest.eventlog.kafka.batches.calc_crc32c", checksum)
     page = [*numbered(3), message("k", b"broken"), *numbered(3, first=3)]
     async with log.publisher() as publisher:
         published = await publisher.publish(topic, page)

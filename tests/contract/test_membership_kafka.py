@@ -14,8 +14,8 @@ from structlog.testing import capture_logs
 from ingest.errors import LogUnavailable
 from ingest.eventlog import Subscription
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_subscription import KafkaSubscription
-from ingest.eventlog.kafka_watchdog import Look, Times
+from ingest.eventlog.kafka.subscription import KafkaSubscription
+from ingest.eventlog.kafka.watchdog import Look, Times
 from tests.chaos import kafka_groups
 from tests.contract.eventlogs import (
     DEADLINE,
@@ -119,7 +119,7 @@ async def test_a_partition_that_waits_for_its_turn_is_no_reason_to_give_up(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch holds the records of one partition here; it is left to chance whose, and some wait for many fetches."""
-    monkeypatch.setattr("ingest.eventlog.kafka_subscription.FETCH_BYTES", 1)
+    monkeypatch.setattr("ingest.eventlog.kafka.subscription.FETCH_BYTES", 1)
     log = KafkaLog(kafka.bootstrap, times=QUICK)
     topic = await new_topic(log, partitions=24)
     async with log.publisher() as publisher:
@@ -272,7 +272,7 @@ async def test_every_gap_is_looked_at_and_markers_of_transactions_are_not_taken_
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record at a time, so that there are several gaps between the records of one batch."""
-    monkeypatch.setattr("ingest.eventlog.kafka_subscription.PIECE", 1)
+    monkeypatch.setattr("ingest.eventlog.kafka.subscription.PIECE", 1)
     looked_at: list[tuple[int, int, int]] = []
     find = KafkaSubscription._find_trimmed
 

@@ -28,7 +28,7 @@ from ingest.errors import LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span, partition_of
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog.kafka.watchdog import Times
 from ingest.postgres import open_postgres
 from ingest.redaction import Redactor
 from ingest.sources import SourceRecord

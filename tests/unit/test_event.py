@@ -7,7 +7,7 @@ import pytest
 
 from ingest.errors import BadRecord
 from ingest.event import Event, decode
-from ingest.eventlog.kafka_records import KafkaRecord
+from ingest.eventlog.kafka.records import KafkaRecord
 
 
 def record(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.event import Form, Message
-from ingest.eventlog.kafka_batches import Page, RecordBatch, encoded
+from ingest.eventlog.kafka.batches import Page, RecordBatch, encoded
 
 MOMENT = 1_700_000_000_123
 names = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

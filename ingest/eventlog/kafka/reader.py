@@ -1,61 +1,20 @@
-"""The event log on Apache Kafka: publisher, subscription, reader and admin of one cluster.
-
-Only aiokafka speaks to the brokers, and only the modules `kafka*.py` of this package know it.
-"""
+"""Reads a topic of a Kafka cluster from any offset to its end, without a consumer group."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ingest.config.credentials import Credentials
 from ingest.event import Record
-from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
-from ingest.eventlog.kafka_admin import open_admin
-from ingest.eventlog.kafka_client import OPEN, Cluster, open_consumer, translated
-from ingest.eventlog.kafka_publisher import PATIENCE, Patience, open_publisher
-from ingest.eventlog.kafka_subscription import open_subscription
-from ingest.eventlog.kafka_watchdog import Times
+from ingest.eventlog import Admin
+from ingest.eventlog.kafka.admin import open_admin
+from ingest.eventlog.kafka.client import Cluster, open_consumer, translated
 from ingest.eventlog.place import missing
 
-DEFAULT_TIMES = Times()
 READ_RECORDS = 1_000
 READ_WAIT_MS = 1_000
 READ_STALL = 60.0  # seconds without a record before the brokers count as gone
-
-
-class KafkaLog:
-    """`bootstrap`: `host:port`, several of them joined by commas. Nothing is connected before a port is opened.
-    `credentials`: how the brokers let us in; absent, without TLS and password.
-    `patience`: how long a page is waited for. `times`: of memberships in groups."""
-
-    def __init__(
-        self,
-        bootstrap: str,
-        credentials: Credentials = OPEN,
-        *,
-        patience: Patience = PATIENCE,
-        times: Times = DEFAULT_TIMES,
-    ) -> None:
-        self._cluster = Cluster(bootstrap, credentials)
-        self._patience, self._times = patience, times
-
-    def publisher(self) -> AbstractAsyncContextManager[Publisher]:
-        return open_publisher(self._cluster, self._patience)
-
-    def subscribe(
-        self, topic: str, group: str, start: StartOffsets, *, records: int, bytes: int, wait: float
-    ) -> AbstractAsyncContextManager[Subscription]:
-        return open_subscription(
-            self._cluster, topic, group, start, self._times, records=records, bytes=bytes, wait=wait
-        )
-
-    def admin(self) -> AbstractAsyncContextManager[Admin]:
-        return open_admin(self._cluster)
-
-    def reader(self) -> AbstractAsyncContextManager[Reader]:
-        return _open_reader(self._cluster)
 
 
 class KafkaReader:
@@ -96,6 +55,6 @@ async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end:
 
 
 @asynccontextmanager
-async def _open_reader(cluster: Cluster) -> AsyncIterator[KafkaReader]:
+async def open_reader(cluster: Cluster) -> AsyncIterator[KafkaReader]:
     async with open_admin(cluster) as admin:
         yield KafkaReader(cluster, admin)

@@ -13,13 +13,13 @@ from aiokafka.errors import KafkaError
 from ingest.errors import LogUnavailable
 from ingest.event import Message
 from ingest.eventlog import Published, by_partition
-from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_batches import Page
-from ingest.eventlog.kafka_client import Cluster, meaning
-from ingest.eventlog.kafka_delivery import Delivery
-from ingest.eventlog.kafka_lane import Lane
-from ingest.eventlog.kafka_supervisor import Supervisor
-from ingest.eventlog.kafka_unacked import Unacknowledged
+from ingest.eventlog.kafka.admin import max_message_bytes
+from ingest.eventlog.kafka.batches import Page
+from ingest.eventlog.kafka.client import Cluster, meaning
+from ingest.eventlog.kafka.delivery import Delivery
+from ingest.eventlog.kafka.lane import Lane
+from ingest.eventlog.kafka.supervisor import Supervisor
+from ingest.eventlog.kafka.unacked import Unacknowledged
 
 STUCK_AFTER = 2  # request time-outs without a word from the brokers, after which the producer is replaced
 LIMIT_AGE = 300.0  # seconds after which max.message.bytes is read again

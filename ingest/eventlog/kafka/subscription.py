@@ -25,11 +25,11 @@ from ingest import metrics
 from ingest.errors import ConfigError, IngestError, LogUnavailable
 from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
-from ingest.eventlog.kafka_admin import max_message_bytes
-from ingest.eventlog.kafka_client import Cluster, started, stopped, translated
-from ingest.eventlog.kafka_records import KafkaRecord, unpack_lightly
-from ingest.eventlog.kafka_topic_ids import topic_ids
-from ingest.eventlog.kafka_watchdog import Look, Times, Watchdog
+from ingest.eventlog.kafka.admin import max_message_bytes
+from ingest.eventlog.kafka.client import Cluster, started, stopped, translated
+from ingest.eventlog.kafka.records import KafkaRecord, unpack_lightly
+from ingest.eventlog.kafka.topic_ids import topic_ids
+from ingest.eventlog.kafka.watchdog import Look, Times, Watchdog
 from ingest.eventlog.place import Place, place, trimmed
 
 log = structlog.get_logger()

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 import structlog
 
 from ingest import metrics
-from ingest.eventlog.kafka_client import Cluster
-from ingest.eventlog.kafka_producer import Producer
+from ingest.eventlog.kafka.client import Cluster
+from ingest.eventlog.kafka.producer import Producer
 
 log = structlog.get_logger()
 

@@ -9,10 +9,10 @@ from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import Published, Refused
-from ingest.eventlog.kafka_batches import Page
-from ingest.eventlog.kafka_producer import INVALID_RECORD, Refusal
-from ingest.eventlog.kafka_supervisor import Supervisor
-from ingest.eventlog.kafka_unacked import Unacknowledged
+from ingest.eventlog.kafka.batches import Page
+from ingest.eventlog.kafka.producer import INVALID_RECORD, Refusal
+from ingest.eventlog.kafka.supervisor import Supervisor
+from ingest.eventlog.kafka.unacked import Unacknowledged
 
 ENOUGH = 20  # refused messages, and none accepted, after which it is the topic that refuses
 TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)

@@ -26,7 +26,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from ingest.config.credentials import Credentials
 from ingest.errors import ConfigError, IngestError, LogUnavailable
-from ingest.eventlog.kafka_tokens import NoToken
+from ingest.eventlog.kafka.tokens import NoToken
 from ingest.tls import HOST_MISMATCH
 
 LIMIT = 10.0  # seconds for all servers

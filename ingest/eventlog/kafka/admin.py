@@ -20,8 +20,8 @@ from aiokafka.errors import (
 
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import TopicInfo, TopicSpec
-from ingest.eventlog.kafka_client import Cluster, meaning, open_consumer, started, translated
-from ingest.eventlog.kafka_topic_ids import topic_ids
+from ingest.eventlog.kafka.client import Cluster, meaning, open_consumer, started, translated
+from ingest.eventlog.kafka.topic_ids import topic_ids
 from ingest.eventlog.place import CREATION_GRACE, POLL, missing
 
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader

@@ -13,8 +13,8 @@ from aiokafka.client import AIOKafkaClient
 
 from ingest.config.credentials import Credentials
 from ingest.errors import ConfigError, IngestError, LogUnavailable
-from ingest.eventlog.kafka_diagnosis import diagnosed
-from ingest.eventlog.kafka_tokens import NoToken, Tokens
+from ingest.eventlog.kafka.diagnosis import diagnosed
+from ingest.eventlog.kafka.tokens import NoToken, Tokens
 
 START_TIMEOUT = 30.0  # seconds to reach a broker
 BROKER_TIMEOUT = 5.0  # seconds to reach one of the brokers that a bootstrap server names

@@ -15,10 +15,10 @@ from typing import NamedTuple
 from aiokafka.errors import KafkaError
 
 from ingest.errors import LogUnavailable
-from ingest.eventlog.kafka_batches import RecordBatch
-from ingest.eventlog.kafka_client import FOR_A_PERSON, meaning
-from ingest.eventlog.kafka_delivery import TOO_LARGE, Delivery
-from ingest.eventlog.kafka_producer import OUT_OF_SEQUENCE, Acknowledgement, HandedBack, Producer, Refusal
+from ingest.eventlog.kafka.batches import RecordBatch
+from ingest.eventlog.kafka.client import FOR_A_PERSON, meaning
+from ingest.eventlog.kafka.delivery import TOO_LARGE, Delivery
+from ingest.eventlog.kafka.producer import OUT_OF_SEQUENCE, Acknowledgement, HandedBack, Producer, Refusal
 from ingest.retry import backoff
 
 BATCHES_AHEAD = 2  # per partition: one on its way, one in the queue

@@ -33,8 +33,8 @@ from aiokafka.producer.sender import Sender, SendProduceReqHandler
 from aiokafka.producer.transaction_manager import PidAndEpoch
 
 from ingest import metrics
-from ingest.eventlog.kafka_batches import RecordBatch
-from ingest.eventlog.kafka_client import RETRY_BACKOFF_MS, Cluster, ended, started
+from ingest.eventlog.kafka.batches import RecordBatch
+from ingest.eventlog.kafka.client import RETRY_BACKOFF_MS, Cluster, ended, started
 
 ADD_TIMEOUT = 1.0  # seconds; where there is a free place nothing is waited for
 ABANDON_TIMEOUT = 3.0  # seconds to close connections, and again to end the tasks behind them
