@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from ingest.errors import ConfigError, LogUnavailable
 from ingest.eventlog import Batch, Subscription
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka.subscription import FIRST_PIECE, KafkaSubscription
+from ingest.eventlog.kafka.intake import FIRST_PIECE
+from ingest.eventlog.kafka.subscription import KafkaSubscription
 from tests.contract.eventlogs import (
     DEADLINE,
     WAIT,
@@ -173,7 +174,7 @@ async def test_no_more_is_unpacked_than_a_batch_holds(log: KafkaLog) -> None:
         while records < 200:
             batch = await some_batch(subscription)
             records += len(batch.records)
-            ahead = sum(map(len, cast(KafkaSubscription, subscription)._taken.values()))
+            ahead = sum(map(len, cast(KafkaSubscription, subscription)._intake.taken.values()))
             unpacked.append(large * (len(batch.records) + ahead))
             await subscription.commit(batch)
     assert max(unpacked) <= limit + FIRST_PIECE * large

@@ -84,7 +84,7 @@ async def test_a_batch_that_is_read_in_pieces_has_one_span_a_partition(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store moves one offset a partition."""
-    monkeypatch.setattr("ingest.eventlog.kafka.subscription.PIECE", 7)
+    monkeypatch.setattr("ingest.eventlog.kafka.intake.PIECE", 7)
     log = KafkaLog(kafka.bootstrap)
     topic = await new_topic(log, partitions=3)
     await publish(log, topic, numbered(300))

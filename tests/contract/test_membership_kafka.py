@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 from ingest.errors import LogUnavailable
 from ingest.eventlog import Subscription
 from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka.intake import Intake
 from ingest.eventlog.kafka.subscription import KafkaSubscription
 from ingest.eventlog.kafka.watchdog import Look, Times
 from tests.chaos import kafka_groups
@@ -111,7 +112,7 @@ async def test_a_watchdog_that_fails_ends_the_membership(kafka: Kafka, monkeypat
         raise KeyError("a bug")
 
     async with member(log, topic, unique("g"), Store()) as subscription:
-        monkeypatch.setattr(cast(KafkaSubscription, subscription)._watchdog, "looked", fail)
+        monkeypatch.setattr(cast(KafkaSubscription, subscription)._lookout.watchdog, "looked", fail)
         assert "a bug" in await until_it_gives_up(subscription)
 
 
@@ -119,7 +120,7 @@ async def test_a_partition_that_waits_for_its_turn_is_no_reason_to_give_up(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fetch holds the records of one partition here; it is left to chance whose, and some wait for many fetches."""
-    monkeypatch.setattr("ingest.eventlog.kafka.subscription.FETCH_BYTES", 1)
+    monkeypatch.setattr("ingest.eventlog.kafka.membership.FETCH_BYTES", 1)
     log = KafkaLog(kafka.bootstrap, times=QUICK)
     topic = await new_topic(log, partitions=24)
     async with log.publisher() as publisher:
@@ -135,7 +136,7 @@ async def test_an_idle_member_is_not_given_up(kafka: Kafka) -> None:
     async with member(log, topic, unique("g"), Store()) as subscription:
         await publish(log, topic, numbered(20))
         await batches_of(subscription, 20)
-        watchdog = cast(KafkaSubscription, subscription)._watchdog
+        watchdog = cast(KafkaSubscription, subscription)._lookout.watchdog
         looks: list[Look | None] = []
         async with asyncio.timeout(DEADLINE):
             while len(looks) < 5:
@@ -272,15 +273,15 @@ async def test_every_gap_is_looked_at_and_markers_of_transactions_are_not_taken_
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One record at a time, so that there are several gaps between the records of one batch."""
-    monkeypatch.setattr("ingest.eventlog.kafka.subscription.PIECE", 1)
+    monkeypatch.setattr("ingest.eventlog.kafka.intake.PIECE", 1)
     looked_at: list[tuple[int, int, int]] = []
-    find = KafkaSubscription._find_trimmed
+    find = Intake.find_trimmed
 
-    async def looking(self: KafkaSubscription, jumps: Sequence[tuple[int, int, int]]) -> None:
+    async def looking(self: Intake, jumps: Sequence[tuple[int, int, int]]) -> None:
         looked_at.extend(jumps)
         await find(self, jumps)
 
-    monkeypatch.setattr(KafkaSubscription, "_find_trimmed", looking)
+    monkeypatch.setattr(Intake, "find_trimmed", looking)
     log = KafkaLog(kafka.bootstrap)
     topic = await new_topic(log, partitions=1)
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap, transactional_id=topic)
