@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ingest.config import placeholders
 from ingest.config.incremental import Incremental, Since
 from ingest.config.pagination import (
     AnyPaginate,
@@ -22,6 +23,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
+from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.values import (
     BaseUrl,
@@ -55,9 +57,11 @@ __all__ = [
     "Auth",
     "Basic",
     "BatchLimits",
+    "Composed",
     "Config",
     "CursorToken",
     "Duration",
+    "GraphQL",
     "Incremental",
     "Limits",
     "LinkHeader",
@@ -70,6 +74,7 @@ __all__ = [
     "Paginate",
     "Params",
     "Part",
+    "Placed",
     "RecordPath",
     "Retry",
     "Scalar",
@@ -166,13 +171,11 @@ class Limits(Part):
     """An answer that is larger, unpacked, fails the stream."""
 
 
-class Stream(Part):
+class Stream(Composed):
     """One listing of an API: a topic of events."""
 
     path: RequestPath
     """What follows base_url: /charges."""
-    params: Params = Field({})
-    """Query parameters, beside the source's."""
     headers: Headers = Field({})
     """Headers, beside the source's."""
     auth: Auth | None = None
@@ -203,7 +206,34 @@ class Stream(Part):
     """From the end of one run to the start of the next; without effect under `--once`."""
 
     def mistakes(self) -> Iterable[Mistake]:
-        return _without_credentials(self)
+        yield from _without_credentials(self)
+        yield from self.bodies(self.placed())
+        yield from self.unfilled()
+
+    def placed(self) -> Iterable[tuple[str, Placed]]:
+        """What paging and incremental reading put into requests, with its key."""
+        since = None if self.incremental is None else self.incremental.since
+        until = getattr(self.incremental, "until", None)
+        parts = {"paginate": self.paginate, "incremental.since": since, "incremental.until": until}
+        return [(key, part) for key, part in parts.items() if isinstance(part, Placed)]
+
+    def unfilled(self) -> Iterable[Mistake]:
+        """Placeholders that nothing fills."""
+        graphql = {"variables": self.graphql and self.graphql.variables}
+        body = {"json": self.json_, "form": self.form, "graphql": graphql}
+        parts = {"path": self.path, "params": self.params, "headers": self.headers, **body}
+        for path, name in placeholders.found(parts):
+            if wanting := self.wanting(name):
+                yield ".".join(path), f"nothing fills `{{{name}}}`: it needs {wanting}"
+
+    def wanting(self, placeholder: str) -> str | None:
+        """What the stream would need to fill it; None: it does."""
+        subject = placeholder.split(".")[0]
+        if subject == "parent":
+            return None if getattr(self, "parent", None) else "`parent`, the stream whose records do"
+        if self.incremental is not None or (subject == "cursor" and getattr(self.paginate, "in_path", False)):
+            return None
+        return "`incremental`" if subject == "window" else "`incremental`, or `paginate` with `in_path: true`"
 
 
 class Source(Part):
@@ -224,7 +254,11 @@ class Source(Part):
     """What is listed, by name."""
 
     def mistakes(self) -> Iterable[Mistake]:
-        return _without_credentials(self)
+        yield from _without_credentials(self)
+        for path, placeholder in placeholders.found({"headers": self.headers, "params": self.params}):
+            for name, stream in self.streams.items():
+                if wanting := stream.wanting(placeholder):
+                    yield ".".join(path), f"in `{name}` nothing fills `{{{placeholder}}}`: it needs {wanting}"
 
 
 def _without_credentials(part: Source | Stream) -> Iterable[Mistake]:

@@ -13,12 +13,12 @@ _KEYS: Mapping[str, str] = {
     "sources.*": "allow_hosts auth_hosts errors tls",
     "sources.*.auth": "hmac jwt oauth2 probe session",
     "sources.*.limits": "burst concurrency rate",
-    _STREAM: "attempts catch_up conditional cron decode deletes errors expect form format graphql jitter job json "
-    "list_style method overlap parent schema timezone transform",
+    _STREAM: "attempts catch_up conditional cron decode deletes errors expect format jitter job overlap parent schema "
+    "timezone transform",
     f"{_STREAM}.auth": "hmac jwt oauth2 probe session",
     f"{_STREAM}.records": "absent keep path",
     f"{_STREAM}.version": "except hash",
-    f"{_STREAM}.paginate": "body fields header in_path keep_params listing_cap overlap rebase",
+    f"{_STREAM}.paginate": "fields keep_params listing_cap overlap rebase",
     f"{_STREAM}.incremental": "expires_after from param until until_is window",
     f"{_STREAM}.incremental.since": "body header is value",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",

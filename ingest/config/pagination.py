@@ -9,7 +9,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from ingest.config.part import Mistake, Part
-from ingest.config.values import AnswerPath, Count, FirstToken, TokenPath, Whole
+from ingest.config.requests import Placed
+from ingest.config.values import AnswerPath, Count, FirstToken, Flag, TokenPath, Whole
 
 Natural = Annotated[Whole, Field(ge=0)]
 
@@ -28,6 +29,19 @@ class Paginate(Part):
         if self.end not in self.ENDS:
             kind = getattr(self, "type", "none")
             yield "end", f"`end: {self.end}` does not go with `type: {kind}`; write one of {', '.join(self.ENDS)}"
+
+
+class Turned(Paginate, Placed):
+    """The next page is asked for by a value of its own."""
+
+    PLACES = ("param", "header", "body", "in_path")
+
+    in_path: Flag = False
+    """Instead: in the path, where `{cursor}` stands in it, else as its last part."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        yield from super().mistakes()
+        yield from self.misplaced()
 
 
 class SinglePage(Paginate):
@@ -56,7 +70,7 @@ class NextUrl(Paginate):
     """Where that URL stands: $.next, header.X-Next."""
 
 
-class CursorToken(Paginate):
+class CursorToken(Turned):
     """The answer holds a token that asks for the next page."""
 
     ENDS = ("auto", "no_token", "empty", "repeat")
@@ -64,7 +78,7 @@ class CursorToken(Paginate):
     type: Literal["cursor"]
     from_: TokenPath = Field(alias="from")
     """Where the token stands: $.next, last.id, header.X-Next."""
-    param: str
+    param: str | None = None
     """The query parameter that takes it."""
     more: AnswerPath | None = None
     """Whether there is another page, where the API says so: $.has_more."""
@@ -72,13 +86,13 @@ class CursorToken(Paginate):
     """The token of the first request; absent: none is sent."""
 
 
-class PageNumber(Paginate):
+class PageNumber(Turned):
     """Pages are numbered."""
 
     ENDS = ("auto", "empty", "short", "total")
 
     type: Literal["page"]
-    param: str = "page"
+    param: str | None = "page"
     """The query parameter that takes the number."""
     start: Whole = 1
     """The number of the first page."""
@@ -94,13 +108,13 @@ class PageNumber(Paginate):
         yield from _counted(self, "total_pages", self.total_pages is not None)
 
 
-class Offset(Paginate):
+class Offset(Turned):
     """Pages begin at a row."""
 
     ENDS = ("auto", "empty", "short", "total")
 
     type: Literal["offset"]
-    param: str = "offset"
+    param: str | None = "offset"
     """The query parameter that takes the row."""
     size_param: str | None = None
     """The query parameter that takes `size`."""
@@ -121,7 +135,7 @@ def _counted(part: PageNumber | Offset, total: str, declared: bool) -> Iterable[
         yield "end", "`end: short` needs `size`: how many rows a full page has"
     if part.size_param is not None and part.size is None:
         yield "size_param", "`size_param` needs `size`: what to send"
-    if part.size_param == part.param:
+    if part.size_param is not None and part.places == ["param"] and part.size_param == part.param:
         yield "size_param", f"`{part.param}` cannot carry both the place and the size"
 
 

@@ -7,12 +7,12 @@ anyone else can see it.
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ingest.config import placeholders
-from ingest.config.model import Source
+from ingest.config.model import Source, Stream
 from ingest.config.part import Part
 from ingest.config.values import base_url, one_line
 from ingest.errors import ConfigError
@@ -28,7 +28,8 @@ MAX_FILE = 65_536  # bytes that a referenced file may have
 _REFERENCE = re.compile(r"\$\{(?:env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?|file:(?P<file>[^}]+))\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
 _OPEN = frozenset({"user", "name", "listen"})  # keys whose values may be shown
-_TEMPLATES = frozenset({"path", "headers", "params"})  # where a placeholder may stand, and `{{` writes a brace
+_TEMPLATES = frozenset({"path", "headers", "params", "json", "form"})  # where placeholders stand, and `{{` is a brace
+_TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"))
 
 
 class Unresolved(NamedTuple):
@@ -62,7 +63,7 @@ def resolve(part: P, secrets: Redactor, where: Where = nowhere) -> P:
 
     Raises ConfigError with a line for each variable that is not set and each file that cannot be read.
     """
-    filler = _Filler(secrets)
+    filler = _Filler(secrets, requests=isinstance(part, Source | Stream))
     filled = filler.part(part, "")
     if isinstance(filled, Source) and not filler.missing:
         try:
@@ -83,8 +84,8 @@ def resolve_text(text: str, where: str) -> str:
 
 
 class _Filler:
-    def __init__(self, secrets: Redactor) -> None:
-        self._secrets = secrets
+    def __init__(self, secrets: Redactor, *, requests: bool) -> None:
+        self._secrets, self._requests = secrets, requests
         self.missing: list[Unresolved] = []
 
     def part(self, part: P, path: str) -> P:
@@ -109,10 +110,7 @@ class _Filler:
 
     def text(self, text: str, path: str) -> str:
         steps = path.split(".")
-        if not _TEMPLATES.isdisjoint(steps[-3:]):
-            text = placeholders.literal(text)
-        if not has_reference(text):
-            return text
+        template = self._requests and _is_template(steps)
 
         def fill(match: re.Match[str]) -> str:
             try:
@@ -120,11 +118,20 @@ class _Filler:
             except ValueError as exc:
                 self.missing.append(Unresolved(path, str(exc)))
                 return ""
-            if given and steps[-1] not in _OPEN and not (steps[-1] == "base_url" and _names_the_host(match)):
+            shown = (steps[-1] in _OPEN and not template) or (steps[-1] == "base_url" and _names_the_host(match))
+            if given and not shown:
                 self._secrets.add(value)
             return value
 
-        return _REFERENCE.sub(fill, text)
+        if template:
+            return placeholders.parse(text, lambda reference: _REFERENCE.sub(fill, reference))
+        return _REFERENCE.sub(fill, text) if has_reference(text) else text
+
+
+def _is_template(steps: Sequence[str]) -> bool:
+    """Whether the key, seen from a source or from a stream, is one whose texts may hold placeholders."""
+    keys = tuple(steps[2:] if steps[0] == "streams" else steps)
+    return keys[:1] != () and (keys[0] in _TEMPLATES or any(keys[: len(one)] == one for one in _TEMPLATES_WITHIN))
 
 
 def _value(match: re.Match[str]) -> tuple[str, bool]:

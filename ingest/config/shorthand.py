@@ -66,9 +66,11 @@ def _incremental(node: Node) -> Node:
 
 
 def _verbatim(node: Node) -> Node:
-    """Headers and parameters are sent as they are spelt: 1.10 stays 1.10."""
+    """Headers, parameters and fields of forms are sent as they are spelt: 1.10 stays 1.10."""
     node = _at(node, "headers", lambda headers: _each(headers, _as_text))
-    return _at(node, "params", lambda params: _each(params, _as_sent))
+    for key in ("params", "form"):
+        node = _at(node, key, lambda params: _each(params, _as_sent))
+    return node
 
 
 def _as_text(node: Node) -> Node:

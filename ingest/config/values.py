@@ -99,6 +99,18 @@ def _reader(*roots: Root, several: bool = True) -> PlainValidator:
     return PlainValidator(read)
 
 
+def plain_path(value: object) -> JsonPath:
+    """To one place in a body: names and positions, nothing that fans out. Raises ValueError."""
+    if isinstance(value, JsonPath):
+        return value
+    if not isinstance(value, str) or "${" in value:
+        raise ValueError("write a path into the body: $.page.after")
+    path = parse(value)
+    if not path.steps or any(isinstance(step, Every) for step in path.steps):
+        raise ValueError(f"`{value}` is no single place in a body; write $.page.after")
+    return path
+
+
 def _many(value: object) -> object:
     return value if isinstance(value, list | tuple) else [value]
 

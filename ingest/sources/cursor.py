@@ -50,20 +50,22 @@ def decode(saved: bytes) -> Cursor:
 
 
 def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> str:
-    """16 hex digits over base_url, path, params, header names, records, paginate and incremental; secrets left out, so
-    that a rotated one restarts nothing."""
+    """16 hex digits over base_url, path, method, params, header names, body, records, paginate and incremental; secrets
+    left out, so that a rotated one restarts nothing."""
     shape = {
         "base_url": source.base_url,
         "path": stream.path,
+        "method": stream.method,
         "params": {**source.params, **stream.params},
+        "body": [stream.json_, stream.form, repr(stream.graphql)],
+        "list_style": stream.list_style,
         "headers": sorted({name.lower() for name in (*source.headers, *stream.headers)}),
         "records": str(stream.records),
         "paginate": repr(stream.paginate),
         "incremental": None if stream.incremental is None else repr(stream.incremental),
     }
-    return hashlib.blake2b(
-        scrub(msgspec.json.encode(shape, order="sorted").decode()).encode(), digest_size=8
-    ).hexdigest()
+    text = msgspec.json.encode(shape, order="sorted", enc_hook=str).decode()
+    return hashlib.blake2b(scrub(text).encode(), digest_size=8).hexdigest()
 
 
 def describe(saved: bytes | None) -> str | None:

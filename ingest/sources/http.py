@@ -7,7 +7,6 @@ that names the lists it does have.
 import time
 from collections.abc import AsyncGenerator
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 from ingest.config.model import Source, Stream
 from ingest.errors import SourceChanged, SourceRefused
@@ -17,9 +16,10 @@ from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth import credentials
 from ingest.sources.exchange import Response
-from ingest.sources.listing import Lister, LoopGuard, texts
+from ingest.sources.listing import Lister, LoopGuard
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
+from ingest.sources.template import Template
 from ingest.sources.transport import SHOWN, Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
@@ -38,13 +38,9 @@ class HttpSource:
 
     def __init__(self, source: Source, stream: Stream, transport: Transport, redactor: Redactor, where: str) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
-        headers = {name.lower(): value for name, value in {**source.headers, **stream.headers}.items()}
-        url, params = _url(source, stream, redactor)
-        secret = {name: value for name, value in params.items() if _is_secret(value, redactor)}
-        plain = {name: value for name, value in params.items() if name not in secret}
-        secret_headers = [value for value in headers.values() if _is_secret(value, redactor)]
-        self._credentials = credentials(stream.auth or source.auth, secret, secret_headers)
-        self._lister = Lister(source, stream, Request(url, headers=headers), plain, self._credentials, redactor.scrub)
+        template = Template(source, stream, redactor.scrub)
+        self._credentials = credentials(stream.auth or source.auth, template.secret_params, template.secret_headers)
+        self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
         self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
@@ -97,22 +93,6 @@ class HttpSource:
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records}`; lists found: {lists}; the answer begins {begins!r}"
         )
-
-
-def _url(source: Source, stream: Stream, redactor: Redactor) -> tuple[str, dict[str, str | list[str]]]:
-    """The URL of the stream and its parameters; secrets that `path` has as parameters are moved among those."""
-    parts = urlsplit(source.base_url.rstrip("/") + "/" + stream.path.lstrip("/"))
-    params = texts({**source.params, **stream.params})
-    if redactor.scrub(parts.query) != parts.query:
-        pairs = parse_qsl(parts.query, keep_blank_values=True)
-        params = {**{name: value for name, value in pairs if _is_secret(value, redactor)}, **params}
-        kept = [pair for pair in parts.query.split("&") if redactor.scrub(pair) == pair]
-        parts = parts._replace(query="&".join(kept))
-    return urlunsplit(parts), params
-
-
-def _is_secret(value: str | list[str], redactor: Redactor) -> bool:
-    return any(redactor.scrub(one) != one for one in ([value] if isinstance(value, str) else value))
 
 
 def _skew(response: Response) -> float:

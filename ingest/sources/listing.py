@@ -4,7 +4,7 @@ Pure: no request is made here, and time is passed in. No listing ends by acciden
 one, and a request or a page that repeats is an error.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged
 from ingest.sources import Notice, Page, Refused, SourceRecord
-from ingest.sources.auth import Credentials, Params, with_params
+from ingest.sources.auth import Credentials
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.incremental import Bounds, Progress
 from ingest.sources.links import SHOWN
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
+from ingest.sources.placement import Placement, Put
 from ingest.sources.records import RecordReader
 from ingest.sources.request import Request
+from ingest.sources.template import Template
 
 
 class State(NamedTuple):
@@ -34,18 +36,17 @@ class State(NamedTuple):
 class Lister:
     """The rules of one stream; holds no state of a listing.
 
-    `request` and `params`: what every request has, secrets left out. `scrub` takes secrets out of a text."""
+    `scrub` takes secrets out of a text."""
 
     def __init__(
         self,
         source: Source,
         stream: Stream,
-        request: Request,
-        params: Params,
+        template: Template,
         credentials: Credentials,
         scrub: Callable[[str], str],
     ) -> None:
-        self._stream, self._request, self._params = stream, request, params
+        self._stream, self._template = stream, template
         self._credentials, self._scrub = credentials, scrub
         self._paginator = paginator(stream.paginate)
         self._bounds = Bounds(stream.incremental) if stream.incremental else None
@@ -85,14 +86,16 @@ class Lister:
             raise SourceChanged(
                 f"incomplete: {listing.empty} empty pages in a row, more than paginate.max_empty_pages, and no end"
             )
-        if listing.page.url is not None:
-            return replace(self._request, url=listing.page.url)
-        params = dict(self._params)
+        since, until = listing.window
+        values = {"window.start": since, "window.end": until, "cursor": since}
+        puts = [*self._bounds_sent(since), *self._paginator.puts(listing.page)]
+        return self._template.request(values, puts, listing.page.url)
+
+    def _bounds_sent(self, since: str | None) -> Sequence[Put]:
         incremental = self._stream.incremental
-        if incremental is not None and incremental.since is not None and listing.window[0] is not None:
-            params[incremental.since.param] = listing.window[0]
-        params.update(self._paginator.params(listing.page))
-        return replace(self._request, url=with_params(self._request.url, params))
+        if incremental is None or incremental.since is None or since is None:
+            return ()
+        return (Put(Placement(param=incremental.since.param), since),)
 
     def take(self, received: Received | None, state: State, asked: int, now: int) -> tuple[Page, State]:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
@@ -222,17 +225,6 @@ class LoopGuard:
         if ids and ids == self._ids:
             raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")
         self._ids = ids
-
-
-def texts(params: Mapping[str, object]) -> dict[str, str | list[str]]:
-    """Configured parameters as they are sent: a list is repeated, a boolean in lower case."""
-    return {
-        n: [_scalar(v) for v in value] if isinstance(value, list) else _scalar(value) for n, value in params.items()
-    }
-
-
-def _scalar(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_utf8(body: bytes) -> bool:

@@ -14,6 +14,7 @@ from ingest.errors import SourceChanged
 from ingest.paths import JsonPath, Root
 from ingest.sources.answers import Answer, Undecodable, scalar
 from ingest.sources.links import links, resolved
+from ingest.sources.placement import Placement, Put
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -77,8 +78,8 @@ class Received(msgspec.Struct):
 
 class Paginator(Protocol):
     def first(self) -> Token: ...
-    def params(self, token: Token) -> Mapping[str, str]:
-        """Parameters of the request for this page."""
+    def puts(self, token: Token) -> Sequence[Put]:
+        """What the request for this page carries besides."""
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         """The page that follows the one asked with `token`. Raises SourceChanged when the answer contradicts itself."""
@@ -88,8 +89,8 @@ class SinglePage:
     def first(self) -> Token:
         return Token()
 
-    def params(self, token: Token) -> Mapping[str, str]:
-        return {}
+    def puts(self, token: Token) -> Sequence[Put]:
+        return ()
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         return Stop("single page")
@@ -104,8 +105,8 @@ class NextLink:
     def first(self) -> Token:
         return Token()
 
-    def params(self, token: Token) -> Mapping[str, str]:
-        return {}
+    def puts(self, token: Token) -> Sequence[Put]:
+        return ()
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         if isinstance(self._config, model.LinkHeader):
@@ -123,13 +124,13 @@ class NextLink:
 
 class CursorToken:
     def __init__(self, config: model.CursorToken) -> None:
-        self._config = config
+        self._config, self._where = config, Placement.of(config)
 
     def first(self) -> Token:
         return Token(token=self._config.first)
 
-    def params(self, token: Token) -> Mapping[str, str]:
-        return {} if token.token is None else {self._config.param: token.token}
+    def puts(self, token: Token) -> Sequence[Put]:
+        return () if token.token is None else (Put(self._where, token.token),)
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         config = self._config
@@ -152,18 +153,18 @@ class Counted:
     """`page` and `offset`: we count, and the API says when it is over."""
 
     def __init__(self, config: model.PageNumber | model.Offset) -> None:
-        self._config = config
+        self._config, self._where = config, Placement.of(config)
         self._by_page = isinstance(config, model.PageNumber)
         self._declared = config.total_pages if isinstance(config, model.PageNumber) else config.total
 
     def first(self) -> Token:
         return Token(number=self._config.start if isinstance(self._config, model.PageNumber) else 0)
 
-    def params(self, token: Token) -> Mapping[str, str]:
-        params = {self._config.param: str(token.number)}
-        if self._config.size_param is not None and self._config.size is not None:
-            params[self._config.size_param] = str(self._config.size)
-        return params
+    def puts(self, token: Token) -> Sequence[Put]:
+        place = Put(self._where, token.number or 0)
+        if self._config.size_param is None or self._config.size is None:
+            return (place,)
+        return place, Put(Placement(param=self._config.size_param), self._config.size)
 
     def after(self, token: Token, received: Received) -> Token | Stop:
         count = len(received.records)

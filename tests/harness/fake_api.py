@@ -109,7 +109,8 @@ class FakeApi:
         self.requests.append(request)
         if (route := self.routes.get(request.path)) is not None:
             return route(request)
-        listing = self._listings.get(request.path.removeprefix("/"))
+        name, _, token = request.path.removeprefix("/").partition("/")
+        listing = self._listings.get(request.path.removeprefix("/")) or self._listings.get(token and name)
         if listing is None:
             return Answer(request, status=404, body=b'{"error":"no such list"}')
         meant = listing.answer(request)

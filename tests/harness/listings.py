@@ -8,13 +8,16 @@
 | page | `?limit=&page=` (from 1) | `{"data": […], "page": n, "total_pages": n, "total": rows}` |
 | offset | `?limit=&offset=` (from 0) | `{"data": […], "offset": n, "total": rows}` |
 
+Each is asked in the query, in headers, in a body (JSON, a form, or the variables of a GraphQL query), or in the path,
+where the token is the last part: `/{name}/{token}`.
+
 All take `since` (inclusive) and `until` (exclusive), compared with the record's `updated_at` as text. A record is sent
 with the bytes it was given.
 """
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -46,6 +49,14 @@ class Request:
     @property
     def query(self) -> dict[str, str]:
         return dict(parse_qsl(urlsplit(self.target).query, keep_blank_values=True))
+
+    @property
+    def form(self) -> dict[str, str]:
+        return dict(parse_qsl(self.body.decode(), keep_blank_values=True))
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body or b"null")
 
     @property
     def origin(self) -> str:
@@ -136,6 +147,8 @@ class Listing:
     style: Style
     page_size: int
     """Rows of a page when the request says nothing, and the most that one page has."""
+    reads: Callable[[Request], Mapping[str, Any]] = lambda request: request.query
+    """Where its parameters are."""
     _places: dict[str, int] = field(default_factory=dict)
     """What the tokens that a fault put into answers stand for."""
 
@@ -149,7 +162,7 @@ class Listing:
         self.records = [one for one in self.records if one.id != id]
 
     def answer(self, request: Request) -> Answer:
-        query = request.query
+        query = {name: str(value) for name, value in self.reads(request).items()}
         wanted = query.get("limit", "")
         limit = min(int(wanted), self.page_size) if wanted.isdigit() and int(wanted) > 0 else self.page_size
         start = self._start(query, limit)

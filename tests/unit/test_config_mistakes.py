@@ -70,6 +70,36 @@ def one(keys: str) -> str:
         ),
         ("auth: ", "42: empty: requests would go out without credentials; fill it in, or leave it out"),
         ("auth: {oauth2: {token_url: x}}", "44: `oauth2` is not supported by this version"),
+        (
+            "method: post",
+            "45: `post` is not one of GET, POST, PUT, PATCH, QUERY, SEARCH, REPORT, PROPFIND, did you mean `POST`?",
+        ),
+        ("list_style: csv", "49: `csv` is not one of repeat, comma, brackets, json"),
+        ("json: {a: .nan}", "43: `nan` is no number of JSON"),
+        ('json: {"{cursor}": 1}', "43: `{cursor}` is a name; a placeholder stands in a value"),
+        ("json: {}, form: {}", "53: a request has one body; `json` is one already"),
+        ("form: {a: {b: 1}}", "47: `a` must be text, a number, true or false, or a list of them"),
+        ("graphql: {variables: {}}", "46: `query` is missing"),
+        (
+            'graphql: {query: "{a(b: {parent.id})}"}',
+            "54: `query` holds `{parent.id}`, which is not filled here; put it into `variables`",
+        ),
+        ("graphql: {query: q, variables: []}", "68: `variables` must be a mapping (name: value)"),
+        ("paginate: {type: cursor, from: $.n}", "47: where does it go? write one of param, header, body, in_path"),
+        (
+            "paginate: {type: cursor, from: $.n, param: p, header: H}",
+            "91: it goes to one place; `param` says so already",
+        ),
+        ("paginate: {type: page, header: H, in_path: true}", "80: it goes to one place; `header` says so already"),
+        ('paginate: {type: page, body: "$.a[*]"}', "66: `$.a[*]` is no single place in a body; write $.page.after"),
+        (
+            "form: {}, paginate: {type: page, body: $.a.b}",
+            "76: `$.a.b` leads into something nested; a form has names only",
+        ),
+        (
+            "graphql: {query: q}, paginate: {type: page, body: $.after}",
+            "87: `$.after` is no variable; write $.variables.after",
+        ),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
         ("retry: {statuses: 429}", "55: `statuses` must be a list, not one value: write […]"),
@@ -184,9 +214,9 @@ def test_a_time_zone_settles_what_naive_times_mean() -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("/x/{parent.id}", "`{parent.id}` is not supported by this version"),
-        ("/x/{window.start}", "`{window.start}` is not supported by this version"),
-        ("/x/{cursor}", "`{cursor}` is not supported by this version"),
+        ("/x/{parent.id}", "nothing fills `{parent.id}`: it needs `parent`, the stream whose records do"),
+        ("/x/{window.start}", "nothing fills `{window.start}`: it needs `incremental`"),
+        ("/x/{cursor}", "nothing fills `{cursor}`: it needs `incremental`, or `paginate` with `in_path: true`"),
         ("/x/{parnet.id}", "`{parnet.id}` is no placeholder; did you mean `{parent.FIELD}`? (`{{` writes a brace)"),
         ("/x/{Cursor}", "`{Cursor}` is no placeholder; did you mean `{cursor}`? (`{{` writes a brace)"),
         ("https://x.example/y", "`path` is a whole URL; write what follows base_url: /charges"),
@@ -198,9 +228,27 @@ def test_a_mistake_in_a_path(path: str, message: str) -> None:
     assert mistakes(stream(f'path: "{path}", records: $')) == [f"ingest.yaml:6:21: {message}"]
 
 
-def test_placeholders_are_looked_for_in_headers_and_params_too() -> None:
-    assert one('params: {q: "id > {cursor}"}') == "49: `{cursor}` is not supported by this version"
-    assert one('headers: {X-From: "{window.strat}"}').startswith("55: `{window.strat}` is no placeholder")
+@pytest.mark.parametrize("name", ["params: {q: ", "headers: {X-Q: ", "form: {q: ", "json: {q: {r: ["])
+def test_placeholders_are_looked_for_wherever_they_may_stand(name: str) -> None:
+    end = "]}}" if "[" in name else "}"
+    filled = f'{name}"id > {{cursor}}"{end}'
+    assert f"{37 + len(name)}: nothing fills `{{cursor}}`" in one(filled)
+    assert parse(stream(f"{STREAM}, incremental: updated_at, {filled}"))
+    missed = one(f'{name}"{{window.strat}}"{end}')
+    assert "`{window.strat}` is no placeholder; did you mean `{window.start} or {window.end}`?" in missed
+
+
+def test_a_placeholder_of_the_source_must_be_filled_in_every_stream() -> None:
+    text = stream(STREAM).replace("    streams:", '    params: {q: "{cursor}"}\n    streams:')
+    assert mistakes(text) == [
+        "ingest.yaml:5:17: in `items` nothing fills `{cursor}`: it needs `incremental`, or `paginate` with"
+        " `in_path: true`"
+    ]
+
+
+@pytest.mark.parametrize("text", ['{"cursor":1}', "{param}", "{}", "{ }", "{currency}", "{id}", "{a: parent}"])
+def test_braces_of_other_languages_are_no_near_misses(text: str) -> None:
+    assert parse(stream(f"{STREAM}, params: {{q: '{text}'}}"))
 
 
 def test_other_braces_are_literal() -> None:

@@ -31,6 +31,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Timeout": model.Timeout,
     "Retry": model.Retry,
     "A stream": model.Stream,
+    "GraphQL": model.GraphQL,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,
     "`type: next_url`": model.NextUrl,
@@ -203,7 +204,7 @@ def expected(part: type[Part]) -> dict[str, str]:
     required = {"path", "records"} if part is model.Stream else set(schema.get("required", ()))
     found = {}
     for key, rules in schema["properties"].items():
-        default = rules.get("default") or (0 if rules.get("default") == 0 else None)
+        default = None if rules.get("default") == [] else rules.get("default")
         found[key] = "required" if key in required else "" if default is None else spelt(default)
     shared = set(keys(model.Paginate)) | {"type"}
     return {

@@ -19,6 +19,7 @@ from ingest.sources.cursor import decode, describe
 from ingest.sources.listing import Lister
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
+from ingest.sources.template import Template
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import Style
@@ -349,7 +350,8 @@ PAGES = st.lists(st.lists(st.integers(0, 50), max_size=4), min_size=1, max_size=
 
 def lister(keys: dict[str, Any]) -> Lister:
     source, stream = configured(keys=keys)
-    return Lister(source, stream, Request("http://api.example.com/events"), {}, credentials(None, {}), Redactor().scrub)
+    scrub = Redactor().scrub
+    return Lister(source, stream, Template(source, stream, scrub), credentials(None, {}), scrub)
 
 
 def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[list[Request], list[str], object]:

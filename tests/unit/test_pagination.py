@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from ingest.sources.links import links
 from ingest.sources.pagination import Received
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
-from tests.harness.listings import Style
+from tests.harness.listings import TOKEN_PARAM, Request, Style
 from tests.unit.sources import (
     PAGING,
     Watching,
@@ -122,6 +122,47 @@ async def test_a_single_page_without_such_a_sign_is_not_noticed(api: FakeApi) ->
     async with opened(api.url) as source:
         await read(source, watch=watch)
     assert not watch.notices
+
+
+# ---- where the next page is asked for
+
+PLACES: dict[str, tuple[dict[str, Any], Callable[[Request], Any]]] = {
+    "header": ({"header": "X-Page"}, lambda request: request.headers.get("x-page")),
+    "json": ({"body": "$.page.at"}, lambda request: request.json["page"].get("at")),
+    "form": ({"body": "page"}, lambda request: request.form.get("page")),
+    "graphql": ({"body": "$.variables.at"}, lambda request: request.json["variables"].get("at")),
+    "path": ({"in_path": True}, lambda request: request.path.removeprefix("/events").lstrip("/") or None),
+}
+BODIES: Mapping[str, Any] = {
+    "json": {"json": {"page": {"size": 1}}},
+    "form": {"form": {"x": 1}},
+    "graphql": {"graphql": {"query": "query($at: Int) { events(at: $at) { id } }"}},
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("style", ["cursor", "page", "offset"])
+async def test_the_next_page_can_be_asked_for_anywhere(api: FakeApi, place: str, style: Style) -> None:
+    keys, found = PLACES[place]
+    listing = api.serve("events", numbered(10), style=style, page_size=4)
+    listing.reads = lambda request: {TOKEN_PARAM[style]: found(request)} if found(request) is not None else {}
+    paginate = {key: value for key, value in PAGING[style]["paginate"].items() if key != "param"}
+    async with opened(api.url, {**BODIES.get(place, {}), "paginate": {**paginate, **keys}}) as source:
+        [first] = await read(source, pages=1)
+        rest = await read(source, first.cursor)
+    assert ids([first, *rest]) == [row["id"] for row in numbered(10)]
+    assert len(api.requests) == 3
+    assert {request.method for request in api.requests} == {"POST" if place in BODIES else "GET"}
+
+
+@pytest.mark.parametrize("place", ["header", "json", "form"])
+async def test_a_request_that_repeats_is_seen_wherever_its_token_goes(api: FakeApi, place: str) -> None:
+    keys, _ = PLACES[place]
+    say(api, [page(1, next="a"), page(2, next="b"), page(3, next="a")])
+    paginate = {"type": "cursor", "from": "$.next", **keys}
+    pages, error = await failure(api.url, {**BODIES.get(place, {}), "paginate": paginate})
+    assert "circle" in str(error)
+    assert ids(pages) == ["1", "2", "3"]
 
 
 # ---- tokens
