@@ -225,6 +225,10 @@ class Stream(Composed):
         for path, name in placeholders.found(parts):
             if wanting := self.wanting(name):
                 yield ".".join(path), f"nothing fills `{{{name}}}`: it needs {wanting}"
+        token = self.paginate
+        without_first = isinstance(token, CursorToken) and token.in_path and token.first is None
+        if without_first and any(name == "cursor" for _, name in placeholders.found(self.path)):
+            yield "paginate.in_path", "the first page has no token for the `{cursor}` in `path`; write `first`"
 
     def wanting(self, placeholder: str) -> str | None:
         """What the stream would need to fill it; None: it does."""

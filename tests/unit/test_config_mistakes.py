@@ -238,6 +238,13 @@ def test_placeholders_are_looked_for_wherever_they_may_stand(name: str) -> None:
     assert "`{window.strat}` is no placeholder; did you mean `{window.start} or {window.end}`?" in missed
 
 
+def test_a_token_in_the_path_needs_a_first_one_where_the_path_names_it() -> None:
+    keys = 'path: "/x/{cursor}", records: $, paginate: {type: cursor, from: $.n, in_path: true'
+    [line] = mistakes(stream(keys + "}"))
+    assert line.endswith("the first page has no token for the `{cursor}` in `path`; write `first`")
+    assert parse(stream(keys + ", first: a}"))
+
+
 def test_a_placeholder_of_the_source_must_be_filled_in_every_stream() -> None:
     text = stream(STREAM).replace("    streams:", '    params: {q: "{cursor}"}\n    streams:')
     assert mistakes(text) == [
