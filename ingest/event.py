@@ -9,6 +9,7 @@ that no consumer has to parse the value to find the eventId.
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Protocol
 
 import msgspec
@@ -53,7 +54,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
 
 class Polled(Protocol):
-    """A record of an API. `occurred_at` is RFC 3339, `value` JSON."""
+    """A record of an API. `occurred_at` is RFC 3339, `value` JSON; `deleted`: it says that the record is gone."""
 
     @property
     def id(self) -> str: ...
@@ -65,6 +66,8 @@ class Polled(Protocol):
     def occurred_at(self) -> str | None: ...
     @property
     def value(self) -> bytes: ...
+    @property
+    def deleted(self) -> bool: ...
 
 
 class Record(Protocol):
@@ -113,24 +116,36 @@ class Envelope:
 
     def __init__(self, source: str, stream: str, fence: int) -> None:
         self.source, self.stream = source, stream
-        shared = (
-            ("ce_specversion", b"1.0"),
-            ("ce_source", f"/{source}/{stream}".encode()),
-            ("ce_type", f"{source}.{stream}".encode()),
-            ("ce_ingestfence", b"%d" % fence),
-            ("content-type", b"application/json"),
-        )
-        self._plain = Form(shared, ("ce_id", "ce_subject"))
-        self._timed = Form(shared, ("ce_id", "ce_subject", "ce_time"))
+        self._alive = _forms(source, stream, fence, "")
+        self._dead = _forms(source, stream, fence, DELETED)
 
     def messages(self, records: Sequence[Polled]) -> list[Message]:
+        if any(map(attrgetter("deleted"), records)):
+            return [self._messages([one], deleted=one.deleted)[0] for one in records]
+        return self._messages(records, deleted=False)
+
+    def _messages(self, records: Sequence[Polled], *, deleted: bool) -> list[Message]:
         source, stream = self.source, self.stream
+        plain, timed = self._dead if deleted else self._alive
+        name = deletion_id if deleted else event_id
         keys = [r.key.encode() for r in records]
-        ids = [(event_id(source, stream, r.id, r.version).encode(), r.id.encode()) for r in records]
+        ids = [(name(source, stream, r.id, r.version).encode(), r.id.encode()) for r in records]
         times = [r.occurred_at for r in records]
-        forms = [self._plain if time is None else self._timed for time in times]
+        forms = [plain if time is None else timed for time in times]
         own = [both if time is None else (*both, time.encode()) for both, time in zip(ids, times, strict=True)]
         return list(map(Message, keys, [r.value for r in records], forms, own))
+
+
+def _forms(source: str, stream: str, fence: int, ending: str) -> tuple[Form, Form]:
+    """Of events without a time, and of those with one."""
+    shared = (
+        ("ce_specversion", b"1.0"),
+        ("ce_source", f"/{source}/{stream}".encode()),
+        ("ce_type", f"{source}.{stream}{ending}".encode()),
+        ("ce_ingestfence", b"%d" % fence),
+        ("content-type", b"application/json"),
+    )
+    return Form(shared, ("ce_id", "ce_subject")), Form(shared, ("ce_id", "ce_subject", "ce_time"))
 
 
 def decode(record: Record) -> Event:
@@ -182,6 +197,11 @@ def event_id(source: str, stream: str, record_id: str, version: str | None) -> s
     if version is None:
         return f"{source}:{stream}:{record_id}"
     return f"{source}:{stream}:{record_id}@{version.replace('@', '%40')}"
+
+
+def deletion_id(source: str, stream: str, record_id: str, version: str | None) -> str:
+    """`{source}:{stream}:{id}#deleted@{V}`: V is the version of what says that the record is gone, or a sweep's start."""
+    return event_id(source, stream, f"{record_id}#deleted", version)
 
 
 def rfc3339(millis: int) -> str:

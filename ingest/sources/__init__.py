@@ -21,6 +21,7 @@ class SourceRecord(msgspec.Struct, frozen=True, gc=False):
     occurred_at: str | None  # RFC 3339
     position: int | None  # in the stream's order: microseconds since 1970, or the integer itself
     value: bytes
+    deleted: bool = False  # it says that the record is gone; then `version` is never None
 
 
 class Refused(msgspec.Struct, frozen=True):

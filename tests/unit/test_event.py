@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import NamedTuple
 
 import pytest
 
 from ingest.errors import BadRecord
-from ingest.event import Event, decode
+from ingest.event import Envelope, Event, decode
 from ingest.eventlog.kafka.records import KafkaRecord
 
 
@@ -68,3 +69,24 @@ def test_a_null_header_is_a_bad_record_and_no_crash(name: str) -> None:
     """Kafka's headers may be null (KIP-82)."""
     with pytest.raises(BadRecord):
         decode(record(changes={name: None}))
+
+
+class Polled(NamedTuple):
+    id: str
+    version: str | None = "1"
+    key: str = "k"
+    occurred_at: str | None = None
+    value: bytes = b"{}"
+    deleted: bool = False
+
+
+def test_a_delete_is_an_event_of_its_own_and_keeps_its_place_among_the_others() -> None:
+    envelope = Envelope("crm", "contacts", 3)
+    polled = [Polled("7"), Polled("7", "a@b", deleted=True), Polled("7", "2", occurred_at="2024-01-01T00:00:00Z")]
+    headers = [dict(message.headers) for message in envelope.messages(polled)]
+    assert [(one["ce_id"], one["ce_type"], one["ce_subject"]) for one in headers] == [
+        (b"crm:contacts:7@1", b"crm.contacts", b"7"),
+        (b"crm:contacts:7#deleted@a%40b", b"crm.contacts.deleted", b"7"),
+        (b"crm:contacts:7@2", b"crm.contacts", b"7"),
+    ]
+    assert [one.get("ce_time") for one in headers] == [None, None, b"2024-01-01T00:00:00Z"]
