@@ -64,6 +64,15 @@ class Seen(NamedTuple):
     id: str
     version: str
     position: int | None
+    key: str | None = None  # where it is not the id, and a delete would have to name it
+    dead: bool = False  # what was published last is its delete
+
+
+class Missing(NamedTuple):
+    """A record that a sweep did not list."""
+
+    id: str
+    key: str | None  # None: the id
 
 
 class Save(msgspec.Struct, frozen=True):
@@ -76,6 +85,9 @@ class Save(msgspec.Struct, frozen=True):
     forget_below: int | None = None  # drop seen ids whose position is smaller
     seen_limit: int | None = None  # keep at most so many: those with the highest positions, or with none
     history: str | None = None  # a note for the history: the listing finished, or a person changed the cursor
+    sweep: int | None = None  # the sweep that lists the page, a number that grows from one to the next
+    listed: Sequence[str] = ()  # ids on the page beside those in `seen`, for a sweep
+    missed: bool = False  # the sweep is over: note which ids it missed
 
 
 class Checkpoint(NamedTuple):
@@ -96,6 +108,7 @@ class HistoryEntry(NamedTuple):
     saved_at: str
 
 
+DEAD = "\0"  # no version begins with it
 HISTORY_LIMIT = 100  # rows per stream, the newest
 FORGOTTEN = "forgotten: this cursor, and everything seen"  # the note of `forget`; its entry has the cursor as it was
 
@@ -109,7 +122,13 @@ class Checkpoints(Protocol):
         a lease that only expired is still good. Raises StoreUnavailable: then it may have been saved or not."""
 
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
-        """The version published last, for those of the ids that are remembered."""
+        """The version published last, for those of the ids that are remembered; that of a delete behind DEAD."""
+
+    async def missing(
+        self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
+    ) -> Sequence[Missing]:
+        """Remembered ids that the sweep did not list and that are not dead, at most `limit` of those behind
+        `after` ("": all) in the database's order. `twice`: only those that an earlier sweep noted as missed."""
 
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         """Keep a record that no topic can hold, and return the reference under which it is kept. May be repeated."""
@@ -137,6 +156,11 @@ def superseded(lease: Lease, what: str, newest: tuple[str, int] | None) -> Super
             f" and gave {fence} to {holder}"
         )
     return Superseded(f"{lease.name}: {what}: our fence {lease.fence} is superseded by fence {fence} of {holder}")
+
+
+def noted(version: str | None, dead: bool) -> str:
+    """What `Checkpoints.seen` says of a record that was published last with this version."""
+    return DEAD + (version or "") if dead else version or ""
 
 
 def stream_lease(stream: StreamId) -> str:

@@ -10,14 +10,15 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from checkpoints import (
+    DEAD,
     FORGOTTEN,
     HISTORY_LIMIT,
     Checkpoint,
     Claim,
     HistoryEntry,
     Lease,
+    Missing,
     Save,
-    Seen,
     StreamId,
     stream_lease,
     superseded,
@@ -88,7 +89,8 @@ class PostgresCheckpoints:
         async with self._postgres.transaction() as connection:
             count = await _save_cursor(connection, claim, save)
             changed = -await _forget_all(connection, claim.stream) if save.forget_seen else 0
-            changed += await _remember(connection, claim.stream, save.seen)
+            changed += await _remember(connection, claim.stream, save)
+            await _note_sweep(connection, claim.stream, save)
             if save.forget_below is not None:
                 changed -= await _forget_below(connection, claim.stream, save.forget_below)
             if save.seen_limit is not None and count + changed > save.seen_limit:
@@ -107,13 +109,29 @@ class PostgresCheckpoints:
         async with self._postgres.transaction() as connection:
             # one look into the index per id; `id = ANY` reads the whole of a table that has no statistics yet
             rows = await connection.fetch(
-                """SELECT found.id, found.version FROM unnest($3::text[]) AS wanted (id) CROSS JOIN LATERAL (
-                       SELECT id, version FROM ingest.seen
+                """SELECT found.id, version, dead FROM unnest($3::text[]) AS wanted (id) CROSS JOIN LATERAL (
+                       SELECT id, version, dead FROM ingest.seen
                        WHERE source = $1 AND stream = $2 AND id = wanted.id OFFSET 0) AS found""",
                 *stream,
                 ids,
             )
-        return {row["id"]: row["version"] for row in rows}
+        return {name: DEAD + version if dead else version for name, version, dead in rows}
+
+    async def missing(
+        self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
+    ) -> Sequence[Missing]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(
+                """SELECT id, key FROM ingest.seen WHERE source = $1 AND stream = $2 AND id > $3 AND NOT dead
+                   AND (sweep IS NULL OR sweep < $4) AND (NOT $5 OR missed < $4)
+                   ORDER BY id LIMIT $6""",
+                *stream,
+                after,
+                sweep,
+                twice,
+                limit,
+            )
+        return [Missing(*row) for row in rows]
 
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         async with self._postgres.transaction() as connection:
@@ -225,26 +243,53 @@ async def _save_cursor(connection: "Connection", claim: Claim, save: Save) -> in
     return count
 
 
-async def _remember(connection: "Connection", stream: StreamId, seen: Sequence[Seen]) -> int:
+async def _remember(connection: "Connection", stream: StreamId, save: Save) -> int:
     """Returns how many of the ids are new."""
-    if not seen:
+    if not save.seen:
         return 0
-    rows = {one.id: one for one in seen}.values()  # of two with one id, the last: ON CONFLICT cannot meet one twice
+    rows = {
+        one.id: one for one in save.seen
+    }.values()  # of two with one id, the last: ON CONFLICT cannot meet one twice
     new: int = await connection.fetchval(
         """WITH remembered AS (
-               INSERT INTO ingest.seen AS s (source, stream, id, version, position)
-               SELECT $1, $2, id, version, position
-               FROM unnest($3::text[], $4::text[], $5::bigint[]) AS u (id, version, position)
-               ON CONFLICT (source, stream, id) DO UPDATE SET version = excluded.version, position = excluded.position
-                   WHERE (s.version, s.position) IS DISTINCT FROM (excluded.version, excluded.position)
+               INSERT INTO ingest.seen AS s (source, stream, id, version, position, key, dead, sweep)
+               SELECT $1, $2, id, version, position, key, dead, $8
+               FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::boolean[])
+                   AS u (id, version, position, key, dead)
+               ON CONFLICT (source, stream, id) DO UPDATE
+                   SET version = excluded.version, position = excluded.position, key = excluded.key,
+                       dead = excluded.dead, sweep = coalesce(excluded.sweep, s.sweep), missed = NULL
+                   WHERE (s.version, s.position, s.key, s.dead, s.sweep) IS DISTINCT FROM
+                       (excluded.version, excluded.position, excluded.key, excluded.dead, excluded.sweep)
                RETURNING xmax = 0 AS new)  -- xmax: of a row that was there, the lock of this update
            SELECT count(*) FILTER (WHERE new) FROM remembered""",
         *stream,
         [one.id for one in rows],
         [one.version for one in rows],
         [one.position for one in rows],
+        [one.key for one in rows],
+        [one.dead for one in rows],
+        save.sweep,
     )
     return new
+
+
+async def _note_sweep(connection: "Connection", stream: StreamId, save: Save) -> None:
+    if save.listed:
+        await connection.execute(
+            """UPDATE ingest.seen SET sweep = $4, missed = NULL
+               WHERE source = $1 AND stream = $2 AND id = ANY($3::text[])""",
+            *stream,
+            save.listed,
+            save.sweep,
+        )
+    if save.missed:
+        await connection.execute(
+            """UPDATE ingest.seen SET missed = $3 WHERE source = $1 AND stream = $2 AND NOT dead AND missed IS NULL
+               AND (sweep IS NULL OR sweep < $3)""",
+            *stream,
+            save.sweep,
+        )
 
 
 async def _forget_all(connection: "Connection", stream: StreamId) -> int:

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from checkpoints import (
+    DEAD,
     FORGOTTEN,
     HISTORY_LIMIT,
     Checkpoint,
     Claim,
     HistoryEntry,
     Lease,
+    Missing,
     Save,
-    Seen,
     StreamId,
     stream_lease,
     superseded,
@@ -62,6 +63,11 @@ class SqliteCheckpoints:
 
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._database.read(lambda connection: _seen(connection, stream, ids))
+
+    async def missing(
+        self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
+    ) -> Sequence[Missing]:
+        return await self._database.read(lambda connection: _missing(connection, stream, sweep, after, limit, twice))
 
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         await self._database.write(lambda connection: _keep(connection, claim, event_id, payload, headers))
@@ -178,7 +184,8 @@ def _save(connection: sqlite3.Connection, claim: Claim, save: Save) -> None:
         (*claim.stream, save.cursor.decode(), claim.lease.fence, save.seen_in, now),
     ).fetchone()
     changed = -_forget_all(connection, claim.stream) if save.forget_seen else 0
-    changed += _remember(connection, claim.stream, save.seen)
+    changed += _remember(connection, claim.stream, save)
+    _note_sweep(connection, claim.stream, save)
     if save.forget_below is not None:
         changed -= connection.execute(
             "DELETE FROM seen WHERE source = ? AND stream = ? AND position < ?", (*claim.stream, save.forget_below)
@@ -194,21 +201,50 @@ def _save(connection: sqlite3.Connection, claim: Claim, save: Save) -> None:
         _add_history(connection, claim, save.cursor.decode(), save.history, now)
 
 
-def _remember(connection: sqlite3.Connection, stream: StreamId, seen: Sequence[Seen]) -> int:
+def _remember(connection: sqlite3.Connection, stream: StreamId, save: Save) -> int:
     """Returns how many of the ids are new."""
-    if not seen:
+    if not save.seen:
         return 0
-    rows = {one.id: (one.version, one.position, *stream, one.id) for one in seen}  # of two with one id, the last
+    rows = {  # of two with one id, the last
+        one.id: (one.version, one.position, one.key, one.dead, save.sweep, *stream, one.id) for one in save.seen
+    }
     new = connection.executemany(
-        """INSERT INTO seen (version, position, source, stream, id) VALUES (?, ?, ?, ?, ?)
+        """INSERT INTO seen (version, position, key, dead, sweep, source, stream, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
            ON CONFLICT (source, stream, id) DO NOTHING""",
         rows.values(),
     ).rowcount
     if new < len(rows):
         connection.executemany(
-            "UPDATE seen SET version = ?, position = ? WHERE source = ? AND stream = ? AND id = ?", rows.values()
+            """UPDATE seen SET version = ?, position = ?, key = ?, dead = ?, sweep = coalesce(?, sweep), missed = NULL
+               WHERE source = ? AND stream = ? AND id = ?""",
+            rows.values(),
         )
     return new
+
+
+def _note_sweep(connection: sqlite3.Connection, stream: StreamId, save: Save) -> None:
+    if save.listed:
+        connection.executemany(
+            "UPDATE seen SET sweep = ?, missed = NULL WHERE source = ? AND stream = ? AND id = ?",
+            [(save.sweep, *stream, one) for one in save.listed],
+        )
+    if save.missed:
+        connection.execute(
+            """UPDATE seen SET missed = ?3 WHERE source = ?1 AND stream = ?2 AND NOT dead AND missed IS NULL
+               AND (sweep IS NULL OR sweep < ?3)""",
+            (*stream, save.sweep),
+        )
+
+
+def _missing(
+    connection: sqlite3.Connection, stream: StreamId, sweep: int, after: str, limit: int, twice: bool
+) -> builtins.list[Missing]:
+    rows = connection.execute(
+        """SELECT id, key FROM seen WHERE source = ? AND stream = ? AND id > ? AND NOT dead
+           AND (sweep IS NULL OR sweep < ?) AND (NOT ? OR missed < ?) ORDER BY id LIMIT ?""",
+        (*stream, after, sweep, twice, sweep, limit),
+    )
+    return [Missing(*row) for row in rows]
 
 
 def _forget_all(connection: sqlite3.Connection, stream: StreamId) -> int:
@@ -247,11 +283,11 @@ def _add_history(connection: sqlite3.Connection, claim: Claim, cursor: str, note
 
 def _seen(connection: sqlite3.Connection, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
     rows = connection.execute(
-        """SELECT id, version FROM seen
+        """SELECT id, version, dead FROM seen
            WHERE source = ? AND stream = ? AND id IN (SELECT value FROM json_each(?))""",
         (*stream, _array(ids)),
     )
-    return dict(rows.fetchall())
+    return {name: DEAD + version if dead else version for name, version, dead in rows}
 
 
 def _keep(connection: sqlite3.Connection, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> None:

@@ -200,7 +200,7 @@ def event_id(source: str, stream: str, record_id: str, version: str | None) -> s
 
 
 def deletion_id(source: str, stream: str, record_id: str, version: str | None) -> str:
-    """`{source}:{stream}:{id}#deleted@{V}`: V is the version of what says that the record is gone, or a sweep's start."""
+    """`{source}:{stream}:{id}#deleted@{V}`: V: the version of what says that it is gone, or a sweep's start."""
     return event_id(source, stream, f"{record_id}#deleted", version)
 
 

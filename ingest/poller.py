@@ -10,13 +10,15 @@ While one page is being published the next one is fetched; never more than these
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import structlog
 from msgspec.structs import replace
 
-from checkpoints import Checkpoints, Claim, Save, Seen, StreamId
+from checkpoints import Checkpoints, Claim, Missing, Save, Seen, StreamId, noted
 from ingest import deadletter, metrics
 from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message
@@ -24,14 +26,16 @@ from ingest.eventlog import Locate, Published, Publisher
 from ingest.eventlog.place import same_place
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
-from ingest.sources import Page, Source, SourceRecord
+from ingest.sources import Page, Refused, Source, SourceRecord, Sweep
 from ingest.sources.cursor import describe
 from ingest.sources.records import bounded_id, version_hash
+from ingest.sources.times import rfc3339
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
 IN_MEMORY = 10_000  # ids that a run remembers by itself; more of them are asked of the database page by page
+DELETED_AT_ONCE = 1000  # ids that a sweep finds gone are published in pages of so many
 PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
 RETRY_BASE = 0.2  # seconds
 RETRY_CAP = 30.0  # seconds
@@ -129,38 +133,84 @@ class Poller:
         """publish → save cursor."""
         fresh, seen = await self._not_seen(page)
         self.in_flight = True
-        published, buried = await self._publish(page, fresh)
-        self._changed_anything = self._changed_anything or bool(fresh or buried)
-        save = Save(
+        published, buried = await self._publish(fresh, page.refused)
+        save = self._save_of(page, fresh, seen)
+        gone = await self._publish_deletes(page.sweep, save) if page.sweep is not None and page.sweep.ends else 0
+        self._changed_anything = self._changed_anything or bool(fresh or buried or gone)
+        await self._save(replace(save, history=page.stop if self._changed_anything else None))
+        self.in_flight = False
+        self._remember(save)
+        self._report.cursor_to = describe(page.cursor)
+        self._report.saved(
+            events=published + gone,
+            unchanged=len(page.records) - len(fresh),
+            skipped=page.skipped,
+            dead_letters=buried,
+            deletes=gone + sum(map(attrgetter("deleted"), fresh)),
+        )
+
+    def _save_of(self, page: Page, fresh: Sequence[SourceRecord], seen: Sequence[Seen]) -> Save:
+        sweep = page.sweep
+        listed: Sequence[str] = ()
+        if sweep is not None:
+            noted_anyway = {one.id for one in seen}
+            listed = tuple(record.id for record in page.records if record.id not in noted_anyway)
+        return Save(
             cursor=page.cursor,
             seen=seen,
             seen_in=self._seen_in,
             forget_seen=self._moved,
             forget_below=page.remember_from,
             seen_limit=None if page.remember_all else self._target.seen_limit,
-            history=page.stop if self._changed_anything else None,
+            sweep=None if sweep is None else sweep.number,
+            listed=listed,
+            missed=sweep is not None and sweep.ends and sweep.twice,
         )
+
+    async def _save(self, save: Save) -> None:
         await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
-        self.in_flight = self._moved = False
-        self._cursor = page.cursor
-        self._remember(save)
-        self._report.cursor_to = describe(page.cursor)
-        self._report.saved(
-            events=published, unchanged=len(page.records) - len(fresh), skipped=page.skipped, dead_letters=buried
-        )
+        self._moved = False
+        self._cursor = save.cursor
+
+    async def _publish_deletes(self, sweep: Sweep, last: Save) -> int:
+        """What a whole sweep did not list is gone. `last`: of its last page; the cursor that ends the sweep is saved
+        only after this, so that a crash in between lists that page again. Returns how many deletes were published."""
+        if self._cursor is None:
+            return 0  # nothing was listed before
+        await self._save(replace(last, cursor=self._cursor, missed=False))
+        look_up, stream, after, count = self._checkpoints.missing, self._target.stream, "", 0
+        while True:
+            look = partial(look_up, stream, sweep.number, after, DELETED_AT_ONCE, twice=sweep.twice)
+            missing = await self._persist("look up what is gone", look)
+            if not missing:
+                return count
+            deletes = [deletion(one, sweep.number) for one in missing]
+            published, _ = await self._publish(deletes)
+            seen = [
+                Seen(one.id, one.version or "", None, other.key, dead=True)
+                for one, other in zip(deletes, missing, strict=True)
+            ]
+            await self._save(Save(self._cursor, seen, self._seen_in))
+            after, count = missing[-1].id, count + published
 
     async def _not_seen(self, page: Page) -> tuple[list[SourceRecord], list[Seen]]:
         """The records that are not what was published last for their id, and what to remember of them."""
         known = {} if self.in_flight else await self._known([record.id for record in page.records])
         fresh = []
         for record in page.records:
-            version = record.version or ""
+            version = noted(record.version, True) if record.deleted else record.version or ""
             if known.get(record.id) != version:
                 known[record.id] = version
                 fresh.append(record)
         lowest = page.remember_from
         return fresh, [
-            Seen(record.id, record.version or "", record.position)
+            Seen(
+                record.id,
+                record.version or "",
+                record.position,
+                None if record.key == record.id else record.key,
+                record.deleted,
+            )
             for record in fresh
             if page.remember_all or (record.position is not None and (lowest is None or record.position >= lowest))
         ]
@@ -186,13 +236,13 @@ class Poller:
             self._published.clear()
             self._asks = True
 
-    async def _publish(self, page: Page, fresh: Sequence[SourceRecord]) -> tuple[int, int]:
-        """Returns how many events are in the topic, and how many dead letters the page left: all acknowledged."""
+    async def _publish(self, fresh: Sequence[SourceRecord], refusals: Sequence[Refused] = ()) -> tuple[int, int]:
+        """Returns how many events are in the topic, and how many dead letters they left: all acknowledged."""
         unwanted: list[Unwanted] = []
         topic, messages = self._target.topic, self._envelope.messages(fresh)
         if messages:
             unwanted = await self._acknowledged(topic, messages)
-        letters = [deadletter.of_source(topic, b"", refused.value, (), refused.error) for refused in page.refused]
+        letters = [deadletter.of_source(topic, b"", refused.value, (), refused.error) for refused in refusals]
         letters += [deadletter.of_source(topic, m.key, m.value, m.headers, error) for m, error in unwanted]
         if letters:
             await self._bury(letters)
@@ -261,6 +311,13 @@ class Poller:
             else:
                 self._report.blocked_by(None)
                 return result
+
+
+def deletion(gone: Missing, sweep: int) -> SourceRecord:
+    """What a sweep that began at `sweep` (microseconds since 1970) concludes of a record that it did not list."""
+    at = rfc3339(sweep)
+    value = msgspec.json.encode({"id": gone.id, "deleted_at": at})
+    return SourceRecord(gone.id, at, gone.key or gone.id, None, None, value, deleted=True)
 
 
 async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:

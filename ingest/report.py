@@ -39,6 +39,7 @@ class Report:
     unchanged: int = 0
     skipped: int = 0
     dead_letters: int = 0
+    deletes: int = 0  # of the events
     requests: int = 0
     retries: int = 0
     waited: float = 0.0  # seconds
@@ -83,13 +84,14 @@ class Report:
         metrics.restarts.labels(*self.stream).inc()
         log.warning("listing restarted: the saved page token was refused", stream=str(self.stream), reason=reason)
 
-    def saved(self, *, events: int, unchanged: int, skipped: int, dead_letters: int) -> None:
+    def saved(self, *, events: int, unchanged: int, skipped: int, dead_letters: int, deletes: int = 0) -> None:
         """The cursor of a page was saved."""
         self.pages += 1
         self.events += events
         self.unchanged += unchanged
         self.skipped += skipped
         self.dead_letters += dead_letters
+        self.deletes += deletes
         metrics.pages.labels(*self.stream).inc()
         for outcome, count in {
             "published": events, "unchanged": unchanged, "skipped": skipped, "dead_lettered": dead_letters,

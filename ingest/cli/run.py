@@ -8,7 +8,7 @@ from typing import Annotated
 import structlog
 import typer
 
-from checkpoints import StreamId
+from checkpoints import StreamId, noted
 from ingest import topics
 from ingest.app import App
 from ingest.cli import show
@@ -132,7 +132,7 @@ async def _rehearse(app: App, stream: Stream) -> Report:
     try:
         async for page in stream.source.pages(cursor, report):
             known = await checkpoints.seen(name, [record.id for record in page.records])
-            fresh = sum(known.get(record.id) != (record.version or "") for record in page.records)
+            fresh = sum(known.get(record.id) != noted(record.version, record.deleted) for record in page.records)
             report.pages += 1
             report.events += fresh
             report.unchanged += len(page.records) - fresh

@@ -38,6 +38,14 @@ class Notice(NamedTuple):
     message: str
 
 
+class Sweep(msgspec.Struct, frozen=True):
+    """A listing of everything, which finds what is gone."""
+
+    number: int  # its start, microseconds since 1970
+    ends: bool = False  # with this page, whole: what it did not list is gone
+    twice: bool = False  # only what the sweep before it missed too: pages may have skipped rows
+
+
 class Page(msgspec.Struct, frozen=True):
     """One page of a listing. `cursor` stands for everything up to and including it."""
 
@@ -49,6 +57,7 @@ class Page(msgspec.Struct, frozen=True):
     stop: str | None  # why the listing ended with this page; None: there is more
     skipped: int = 0  # records that the configuration leaves out
     notices: Sequence[Notice] = ()
+    sweep: Sweep | None = None  # the page is one of it
 
 
 class Watch(Protocol):

@@ -32,7 +32,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from checkpoints import Checkpoint, Checkpoints, Claim, HistoryEntry, Save, StreamId
+from checkpoints import Checkpoint, Checkpoints, Claim, HistoryEntry, Missing, Save, StreamId
 from consumers.store import EventStore, Query, Row, Written
 from ingest.event import Event, Message
 from ingest.eventlog import (
@@ -132,6 +132,11 @@ class DoomedCheckpoints:
     async def save(self, claim: Claim, save: Save) -> None:
         self._fate.inside, self._fate.behind = self._fate.comes("inside_save"), self._fate.comes("after_save")
         await self._checkpoints.save(claim, save)
+
+    async def missing(
+        self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
+    ) -> Sequence[Missing]:
+        return await self._checkpoints.missing(stream, sweep, after, limit, twice=twice)
 
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._checkpoints.seen(stream, ids)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from checkpoints import FORGOTTEN, HISTORY_LIMIT, Claim, Save, Seen, StreamId, stream_lease
+from checkpoints import DEAD, FORGOTTEN, HISTORY_LIMIT, Claim, Save, Seen, StreamId, stream_lease
 from checkpoints.postgres import PostgresCheckpoints
 from checkpoints.sqlite import SqliteCheckpoints
 from ingest.errors import ConfigError, Superseded
@@ -276,3 +276,60 @@ async def test_a_postgres_that_was_not_migrated_is_refused_with_what_to_run(bare
     async with open_postgres(bare_postgres_url) as postgres:
         with pytest.raises(ConfigError, match="ingest migrate"):
             await PostgresCheckpoints(postgres).claim(STREAM, "host:1:x", LONG)
+
+
+# ---- sweeps
+
+
+async def gone(state: State, sweep: int, *, twice: bool = False, limit: int = 10) -> list[tuple[str, str | None]]:
+    found: list[tuple[str, str | None]] = []
+    while part := await state.checkpoints.missing(STREAM, sweep, found[-1][0] if found else "", limit, twice=twice):
+        found += [(one.id, one.key) for one in part]
+    return sorted(found)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 100])
+async def test_what_a_sweep_did_not_list_is_missing_under_its_own_key(state: State, limit: int) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen(f"r{n}", "v1", None, f"k{n}") for n in range(6)]))
+    await state.checkpoints.save(
+        claim, Save(b"2", seen=[Seen("r0", "v2", None), Seen("new", "v1", None)], sweep=7, listed=["r1", "r9"])
+    )
+    await state.checkpoints.save(claim, Save(b"3", sweep=7, listed=["r5"]))
+    assert await gone(state, 7, limit=limit) == [("r2", "k2"), ("r3", "k3"), ("r4", "k4")]
+    assert len(await gone(state, 8, limit=limit)) == 7
+    assert (await remembered(state))["r1"] == "v1"
+
+
+async def test_a_dead_record_is_missing_no_more_until_it_lives_again(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen("r1", "v1", None), Seen("r2", "v1", None)], sweep=1))
+    await state.checkpoints.save(claim, Save(b"2", seen=[Seen("r1", "d", None, dead=True)], sweep=2))
+    assert await gone(state, 2) == [("r2", None)]
+    assert await remembered(state) == {"r1": DEAD + "d", "r2": "v1"}
+    await state.checkpoints.save(claim, Save(b"3", seen=[Seen("r1", "v1", None)], sweep=3))
+    assert await remembered(state) == {"r1": "v1", "r2": "v1"}
+    assert await gone(state, 4) == [("r1", None), ("r2", None)]
+
+
+async def test_where_pages_may_skip_rows_only_the_second_miss_in_a_row_counts(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen(f"r{n}", "v", None) for n in (1, 2, 3)], sweep=1))
+    await state.checkpoints.save(claim, Save(b"2", sweep=2, listed=["r1"]))
+    assert await gone(state, 2, twice=True) == []
+    await state.checkpoints.save(claim, Save(b"3", sweep=2, missed=True))
+    await state.checkpoints.save(claim, Save(b"4", sweep=3, listed=["r2"]))
+    assert await gone(state, 3, twice=True) == [("r3", None)]
+    await state.checkpoints.save(claim, Save(b"5", sweep=3, missed=True))
+    await state.checkpoints.save(claim, Save(b"6", sweep=4, seen=[Seen("r1", "w", None)]))
+    assert await gone(state, 4, twice=True) == [("r3", None)]  # r2 was missed once, r1 is back
+
+
+async def test_a_superseded_holder_notes_no_sweep(state: State) -> None:
+    old = await claimed(state, ttl=SHORT)
+    await state.checkpoints.save(old, Save(b"1", seen=[Seen("r1", "v1", None)], sweep=1))
+    await eventually(lambda: state.checkpoints.claim(STREAM, "host:2:y", LONG))
+    with pytest.raises(Superseded):
+        await state.checkpoints.save(old, Save(b"2", sweep=2, listed=["r1"], missed=True))
+    assert await gone(state, 2) == [("r1", None)]
+    assert await gone(state, 3, twice=True) == []
