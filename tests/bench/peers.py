@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 
 from tests.bench.measure import Failed, Process, Usage, run
 from tests.bench.servers import Api, query
-from tests.harness.brokers import REPOSITORY, jars
+from tests.harness.brokers import jars
+from tests.harness.installs import REPOSITORY
 
 PROGRAMS = REPOSITORY / "tests" / "bench" / "peers"
 ENVIRONMENTS = REPOSITORY / ".cache" / "bench-venv"

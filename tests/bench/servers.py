@@ -17,7 +17,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from migrations.runner import migrate
 from tests.harness import kafka as kafka_server
 from tests.harness import postgres as postgres_server
-from tests.harness.brokers import REPOSITORY
+from tests.harness.installs import REPOSITORY
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 from tests.harness.postgres import Postgres

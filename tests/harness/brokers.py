@@ -3,8 +3,6 @@
 Its address and its data outlive all of these. The jars come from Maven, by tests/kafka/pom.xml, once for a checkout.
 """
 
-import fcntl
-import hashlib
 import shutil
 import signal
 import subprocess
@@ -12,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tests.harness.installs import REPOSITORY, once, run
 from tests.harness.processes import Child, NotStarted, accepts, wait_until
 
 IMAGE = "apache/kafka:4.1.1"
-REPOSITORY = Path(__file__).resolve().parents[2]
 POM = REPOSITORY / "tests" / "kafka" / "pom.xml"
-CACHE = REPOSITORY / ".cache" / "kafka"
 START_TIMEOUT = 90.0  # seconds
 STOP_GRACE = 30.0  # seconds before a stop becomes a kill
 JVM = ("-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-Dlog4j2.level=WARN")
@@ -152,22 +149,11 @@ class ContainerBroker:
 
 def jars() -> Path:
     """The folder of Kafka's jars, filled by Maven when tests/kafka/pom.xml is new to it."""
-    wanted = hashlib.sha256(POM.read_bytes()).hexdigest()
-    stamp, libs = CACHE / "pom.sha256", CACHE / "libs"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with (CACHE / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two test runs in one checkout
-        if not stamp.exists() or stamp.read_text() != wanted:
-            shutil.rmtree(libs, ignore_errors=True)
-            _maven(libs)
-            stamp.write_text(wanted)
-    return libs
+    return once("kafka", POM, _maven)
 
 
 def _maven(libs: Path) -> None:
     if shutil.which("mvn") is None or shutil.which("java") is None:
         raise NotStarted("Kafka needs Java 17 and Maven: install `default-jre-headless` and `maven`")
     command = ["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", "-DincludeScope=runtime"]
-    done = subprocess.run([*command, f"-DoutputDirectory={libs}"], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise NotStarted(f"Maven could not fetch Kafka:\n{done.stdout[-4000:]}{done.stderr[-4000:]}")
+    run("Maven could not fetch Kafka", [*command, f"-DoutputDirectory={libs}"])

@@ -1,5 +1,5 @@
-"""What `make test` does first: see to it that PostgreSQL, PgBouncer, libfaketime, Java and Kafka's jars are there
-before a test waits for them.
+"""What `make test` does first: see to it that PostgreSQL, PgBouncer, libfaketime, Java, Kafka's jars and the APIs of
+tests/harness/apis are there before a test waits for them.
 
 As root on Debian what is missing is installed; elsewhere the message says what to install. PostgreSQL is needed even
 where an address of one is in the environment: what kills, copies and promotes servers has its own.
@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from tests.harness import brokers, clock, kafka, pgbouncer, postgres
+from tests.harness import brokers, clock, installs, kafka, pgbouncer, postgres
 from tests.harness.processes import NotStarted
 
 
@@ -31,6 +31,9 @@ def main() -> None:
         if shutil.which("java") is None or shutil.which("mvn") is None:
             _install("default-jre-headless", "maven")
         brokers.jars()
+    if shutil.which("npm") is None:
+        _install("nodejs", "npm")
+    installs.fetch()
 
 
 def _install(*packages: str) -> None:

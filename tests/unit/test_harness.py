@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from tests.harness import datasette, postgres
-from tests.harness.brokers import REPOSITORY
+from tests.harness.installs import REPOSITORY
 from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 

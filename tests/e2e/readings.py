@@ -1,0 +1,131 @@
+"""How the servers of tests/harness/apis are read: one source each, with one stream of orders.
+
+Every reading gives the source as YAML and the environment that it refers to."""
+
+from typing import NamedTuple
+
+from tests.harness.apis import couch, json_server, kinto, odata, pocketbase, synapse
+
+
+class Reading(NamedTuple):
+    source: str
+    environment: dict[str, str]
+
+
+def with_kinto(api: kinto.Kinto) -> Reading:
+    source = f"""
+    base_url: {api.url}/v1
+    auth: {{basic: {{user: {kinto.USER}, password: "${{env:PASSWORD}}"}}}}
+    streams:
+      orders:
+        path: /buckets/shop/collections/orders/records
+        params: {{_limit: 50, _sort: last_modified}}
+        records: $.data
+        id: id
+        version: last_modified
+        paginate: {{type: next_url, from: header.Next-Page}}
+        incremental: {{type: integer, field: last_modified, since: {{param: _since, first: 0}}, order: asc}}
+"""
+    return Reading(source, {"PASSWORD": kinto.PASSWORD})
+
+
+def with_pocketbase(api: pocketbase.PocketBase) -> Reading:
+    source = f"""
+    base_url: {api.url}/api
+    auth: {{api_key: {{in: header, name: Authorization, value: "${{env:TOKEN}}"}}}}
+    streams:
+      orders:
+        path: /collections/orders/records
+        params: {{sort: "created,id"}}
+        records: $.items
+        id: id
+        version: updated
+        paginate: {{type: page, param: page, size_param: perPage, size: 50, total_pages: $.totalPages}}
+"""
+    return Reading(source, {"TOKEN": api.token})
+
+
+def with_links(api: json_server.JsonServer) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /orders
+        params: {{_page: 1, _limit: 50, _sort: revision}}
+        records: $
+        id: id
+        version: revision
+        paginate: link
+        incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
+"""
+    return Reading(source, {})
+
+
+def with_offsets(api: json_server.JsonServer) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /orders
+        params: {{_sort: revision}}
+        records: $
+        id: id
+        paginate: {{type: offset, param: _start, size_param: _limit, size: 50, total: header.X-Total-Count}}
+        incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
+"""
+    return Reading(source, {})
+
+
+def with_couch(api: couch.Couch) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /orders/_changes
+        params: {{include_docs: true, limit: 50}}
+        records: $.results
+        id: id
+        version: changes[0].rev
+        paginate: {{type: cursor, from: $.last_seq, param: since, end: empty}}
+        incremental: {{type: integer, field: seq, since: {{param: since, first: 0}}, order: asc}}
+"""
+    return Reading(source, {})
+
+
+def with_odata(api: odata.OData) -> Reading:
+    source = f"""
+    base_url: {api.url}/odata/v4/shop
+    auth: {{basic: {{user: {odata.USER}, password: "${{env:PASSWORD}}"}}}}
+    streams:
+      orders:
+        path: /Orders
+        params: {{$orderby: "modifiedAt,id"}}
+        records: $.value
+        id: id
+        version: modifiedAt
+        paginate: {{type: next_url, from: '$["@odata.nextLink"]'}}
+"""
+    return Reading(source, {"PASSWORD": odata.PASSWORD})
+
+
+def with_synapse(api: synapse.Synapse) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    auth: {{bearer: "${{env:TOKEN}}"}}
+    defaults: {{version: none}}
+    streams:
+      said:
+        path: {api.room}/messages
+        params: {{dir: f, limit: 20, filter: '{{"types": ["m.room.message", "m.room.redaction"]}}'}}
+        records: $.chunk
+        id: event_id
+        occurred_at: origin_server_ts
+        paginate: {{type: cursor, from: $.end, param: from}}
+      users:
+        path: /_synapse/admin/v2/users
+        params: {{limit: 10}}
+        records: $.users
+        id: name
+        paginate: {{type: cursor, from: $.next_token, param: from}}
+"""
+    return Reading(source, {"TOKEN": api.token})

@@ -1,0 +1,136 @@
+"""Servers that nobody here wrote, read to the end, and again after records were changed and deleted there: what came
+out is compared with what each of them holds, id by id and field by field."""
+
+import json
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.e2e import readings
+from tests.e2e.command import Engine, Ingest
+from tests.e2e.readings import Reading
+from tests.harness.apis import Api, Record, couch, json_server, kinto, odata, pocketbase, synapse
+from tests.harness.names import unique
+
+EMBEDDED = Engine("embedded", {})
+CONFIGURATION = """
+version: 1
+sources:
+  %(name)s:%(source)s
+consumers:
+  warehouse: {kind: store, topics: ["%(name)s.*"]}
+topics: {partitions: 3, replication: 1, min_insync: 1, durability: relaxed}
+"""
+
+
+def as_it_is(record: Record) -> Record:
+    return record
+
+
+class Case(NamedTuple):
+    api: Callable[..., Api]
+    read: Callable[[Any], Reading]
+    says_what_is_deleted: bool
+    picked: Callable[[Record], Record] = as_it_is  # what `held` shows of a record
+
+
+CASES = {
+    "Kinto": Case(kinto.start, readings.with_kinto, True),
+    "PocketBase": Case(pocketbase.start, readings.with_pocketbase, False),
+    "json-server by links": Case(json_server.start, readings.with_links, False),
+    "json-server by offsets": Case(json_server.start, readings.with_offsets, False),
+    "CouchDB's protocol": Case(couch.start, readings.with_couch, True, lambda payload: payload["doc"]),
+}
+
+
+def order(n: int, title: str = "") -> Record:
+    return {"title": title or f'Nº {n}: "½ \\ ünïcode" \u2028 🚲', "amount": n * 1000}
+
+
+def orders(first: int, last: int, title: str = "") -> dict[str, Record]:
+    return {f"order{n:010d}": order(n, title) for n in range(first, last + 1)}
+
+
+class Pipeline:
+    """The command, with one source that reads `api`."""
+
+    def __init__(self, folder: Path, engine: Engine, reading: Reading) -> None:
+        self.source = unique("shop")
+        text = CONFIGURATION % {"name": self.source, "source": reading.source.rstrip()}
+        (folder / "ingest.yaml").write_text(text)
+        self.ingest = Ingest(folder, engine, **reading.environment)
+
+    async def sync(self) -> int:
+        """From the API to the rows; how many events."""
+        ran = (await self.ingest("run", "--once", "--json")).json
+        assert all(run["outcome"] == "complete" for run in ran), ran
+        consumed = (await self.ingest("consume", "warehouse", "--once", "--json")).json
+        assert sum(topic["duplicates"] + topic["dead_letters"] for topic in consumed) == 0
+        events: int = sum(run["events"] for run in ran)
+        assert sum(topic["inserted"] for topic in consumed) == events
+        return events
+
+    async def newest(self, stream: str = "orders", picked: Callable[[Record], Record] = as_it_is) -> dict[str, Record]:
+        """What the store has of the stream: the newest payload of every id."""
+        done = await self.ingest("events", "--format", "jsonl")
+        rows = [json.loads(line) for line in done.out.split("\n") if line]
+        rows = sorted((row for row in rows if row["stream"] == stream), key=lambda row: int(row["offset"]))
+        return {row["key"]: picked(row["payload"]) for row in rows}
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_what_a_server_holds_is_what_the_store_has_after_changes_and_deletes(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    with closing(case.api(tmp_path)) as api:
+        await compared(api, case, Pipeline(tmp_path, EMBEDDED, case.read(api)))
+
+
+async def test_what_odata_holds_goes_through_kafka_into_postgres(
+    bare_postgres_url: str, servers: Engine, tmp_path: Path
+) -> None:
+    with closing(odata.start(tmp_path, bare_postgres_url)) as api:
+        case = Case(odata.start, readings.with_odata, False)
+        await compared(api, case, Pipeline(tmp_path, servers, case.read(api)))
+
+
+async def test_a_timeline_that_grows_is_read_to_its_end_and_says_what_was_taken_back(tmp_path: Path) -> None:
+    with closing(synapse.start(tmp_path)) as api:
+        pipeline = Pipeline(tmp_path, EMBEDDED, readings.with_synapse(api))
+        api.add_users(f"guest{n}" for n in range(1, 25))
+        said = [api.say(f"Nº {n}: \u2028 🚲") for n in range(1, 51)]
+        first = await pipeline.sync()
+        shown = {event: api.shown(event) for event in said}
+        assert await pipeline.newest("said", synapse.picked) == shown
+        assert (await pipeline.newest("users")).keys() == {"@clerk:local.test"} | {
+            f"@guest{n}:local.test" for n in range(1, 25)
+        }
+
+        said_later = [api.say("later"), api.redact(said[0]), api.say("last")]
+        api.add_users(["guest25"])
+        second = await pipeline.sync()
+        assert (first, second) == (50 + 25, 3 + 1)
+        newest = await pipeline.newest("said", synapse.picked)
+        assert newest == {**shown, **{event: api.shown(event) for event in said_later}}
+        assert newest[said_later[1]]["content"]["redacts"] == said[0]
+
+
+async def compared(api: Api, case: Case, pipeline: Pipeline) -> None:
+    api.put(orders(1, 120))
+    first = await pipeline.sync()
+    assert first == 120
+    assert await pipeline.newest(picked=case.picked) == api.held()
+
+    api.put(orders(116, 125, "changed"))
+    deleted = list(orders(1, 3))
+    api.delete(deleted)
+    second = await pipeline.sync()
+    newest = await pipeline.newest()
+    last = [newest.pop(id) for id in deleted]
+    assert {id: case.picked(payload) for id, payload in newest.items()} == api.held()
+    assert all(payload.get("deleted", False) is case.says_what_is_deleted for payload in last)
+    assert second == 10 + (3 if case.says_what_is_deleted else 0)
+
+    assert await pipeline.sync() == 0
