@@ -193,10 +193,11 @@ def _shared(source: bytes, kind: bytes, fence: bytes, content_type: bytes) -> tu
 
 
 def event_id(source: str, stream: str, record_id: str, version: str | None) -> str:
-    """`{source}:{stream}:{id}[@{version}]` (docs: configuration, Identity)."""
+    """`{source}:{stream}:{id}[@{version}]` (docs: configuration, Identity). The last `@` begins the version: in one `@`
+    and, so that no two versions are written alike, `%` are percent-encoded."""
     if version is None:
         return f"{source}:{stream}:{record_id}"
-    return f"{source}:{stream}:{record_id}@{version.replace('@', '%40')}"
+    return f"{source}:{stream}:{record_id}@{version.replace('%', '%25').replace('@', '%40')}"
 
 
 def deletion_id(source: str, stream: str, record_id: str, version: str | None) -> str:

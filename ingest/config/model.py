@@ -23,6 +23,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
+from ingest.config.records import Decode
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.values import (
@@ -60,6 +61,7 @@ __all__ = [
     "Composed",
     "Config",
     "CursorToken",
+    "Decode",
     "Duration",
     "GraphQL",
     "Incremental",
@@ -202,6 +204,8 @@ class Stream(Composed):
     """How the listing goes on."""
     incremental: Incremental | None = None
     """Where the next run begins; absent: every run lists everything."""
+    decode: Decode = Decode()
+    """What becomes of a record that JSON forbids."""
     every: Interval = 300.0
     """From the end of one run to the start of the next; without effect under `--once`."""
 

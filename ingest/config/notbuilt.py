@@ -13,7 +13,7 @@ _KEYS: Mapping[str, str] = {
     "sources.*": "allow_hosts auth_hosts errors tls",
     "sources.*.auth": "hmac jwt oauth2 probe session",
     "sources.*.limits": "burst concurrency rate",
-    _STREAM: "attempts catch_up conditional cron decode deletes errors expect format jitter job overlap parent schema "
+    _STREAM: "attempts catch_up conditional cron deletes errors expect format jitter job overlap parent schema "
     "timezone transform",
     f"{_STREAM}.auth": "hmac jwt oauth2 probe session",
     f"{_STREAM}.records": "absent keep path",

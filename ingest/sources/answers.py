@@ -18,7 +18,7 @@ _PLAIN = msgspec.json.Decoder()
 
 
 class Answer:
-    """A decoded body. `strict` is false when msgspec refused it as a whole: then every record wants its own check."""
+    """A decoded body. `strict` is false when msgspec refused it as a whole."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
@@ -44,6 +44,11 @@ class Answer:
         except msgspec.DecodeError as exc:
             raise Undecodable(str(exc)) from exc
         return None
+
+    @property
+    def clean(self) -> bool:
+        """Strict JSON in UTF-8; else every record wants its own check."""
+        return self.strict and _is_utf8(self.body)
 
     def _members(self, value: Slice) -> dict[str, Slice]:
         if value is not self.body:
@@ -120,6 +125,16 @@ class Answer:
                         self._lists(member, f"{path}.{name}", depth - 1, found)
                 except TypeError:
                     return
+
+
+def _is_utf8(body: bytes) -> bool:
+    if body.isascii():
+        return True
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def scalar(value: Slice | None) -> str | None:

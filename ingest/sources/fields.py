@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 
 from ingest.paths import JsonPath, find
-from ingest.sources.answers import Answer, Slice, Undecodable, scalar
+from ingest.sources.answers import Answer, Slice, scalar
 
 
 class Nested(Enum):
@@ -34,7 +34,7 @@ _Exact = str | Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None
 class FieldReader:
     """Made once per stream. `read` gives one field per path, in their order.
 
-    It raises Undecodable or UnicodeDecodeError when the record is broken, TypeError when it is no object."""
+    It raises Undecodable when a field holds half a surrogate pair, TypeError when the record is no object."""
 
     def __init__(self, paths: Sequence[JsonPath]) -> None:
         self._paths = tuple(paths)
@@ -60,10 +60,8 @@ class FieldReader:
                 fields: tuple[Field, ...] = msgspec.structs.astuple(self._fast(record))
                 if 0 not in fields:  # as above
                     return fields
-            except msgspec.ValidationError:
+            except (msgspec.DecodeError, RecursionError):  # a field of another kind, or half a surrogate pair anywhere
                 pass
-            except (msgspec.DecodeError, RecursionError) as exc:
-                raise Undecodable(str(exc)) from exc
         if record.lstrip()[:1] != b"{":
             raise TypeError
         answer = Answer(record)

@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged
-from ingest.sources import Notice, Page, Refused, SourceRecord
+from ingest.sources import Notice, Page
 from ingest.sources.auth import Credentials
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.incremental import Bounds, Progress
 from ingest.sources.links import SHOWN
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.placement import Placement, Put
-from ingest.sources.records import RecordReader
+from ingest.sources.records import Read, RecordReader
 from ingest.sources.request import Request
 from ingest.sources.template import Template
 
@@ -101,7 +101,7 @@ class Lister:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
-        records, refused, skipped = self._read(received)
+        records, refused, skipped, changed = self._read(received)
         count = 0 if received is None else len(received.records)
         if count > 1 and len(refused) == count and not state.listing.read_any:
             raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
@@ -119,7 +119,7 @@ class Lister:
             remember_all=bounds is None or bounds.lists_everything,
             stop=after.reason if isinstance(after, Stop) else None,
             skipped=skipped,
-            notices=tuple(self._notices(received, state, progress)),
+            notices=(*self._notices(received, state, progress), *_changed(changed)),
         )
         return page, State(listing, progress)
 
@@ -161,12 +161,10 @@ class Lister:
                 "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"
             )
 
-    def _read(self, received: Received | None) -> tuple[list[SourceRecord], list[Refused], int]:
+    def _read(self, received: Received | None) -> Read:
         if received is None:
-            return [], [], 0
-        check = not received.body.strict or not _is_utf8(received.body.body)
-        records, refused = self._reader.read_all(received.records, check=check)
-        return records, refused, len(received.records) - len(records) - len(refused)
+            return Read([], [], 0)
+        return self._reader.read_all(received.records, clean=received.body.clean)
 
     def _next(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> Listing:
         bounds = self._bounds
@@ -227,14 +225,10 @@ class LoopGuard:
         self._ids = ids
 
 
-def _is_utf8(body: bytes) -> bool:
-    if body.isascii():
-        return True
-    try:
-        body.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+def _changed(count: int) -> Iterator[Notice]:
+    if count:
+        held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
+        yield Notice("repaired", f"{count} of a page's records {held}")
 
 
 def _text(now: int) -> str:

@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import repeat
+from typing import NamedTuple
 
 from ingest.config.model import Incremental, Stream
 from ingest.errors import BadRecord
 from ingest.paths import JsonPath
 from ingest.sources import Refused, SourceRecord, times
+from ingest.sources.decoding import Decoder
 from ingest.sources.fields import Column, Field, FieldReader, Nested
-from ingest.sources.slices import Strict, Undecodable
+from ingest.sources.slices import Undecodable
 
 MAX_ID_BYTES = 1000
 SHORT_ID = MAX_ID_BYTES // 4  # characters that cannot be more bytes
@@ -39,11 +41,21 @@ def joined(parts: Sequence[str]) -> str:
     return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
 
 
+class Read(NamedTuple):
+    """What a page holds."""
+
+    records: list[SourceRecord]
+    refused: list[Refused]
+    skipped: int  # records that the configuration leaves out
+    changed: int = 0  # records that `decode` mended
+
+
 class RecordReader:
     """Reads the records of one stream. Made once; holds no state of a listing."""
 
     def __init__(self, stream: Stream) -> None:
         incremental = stream.incremental
+        self._decoder = Decoder(stream.decode)
         self._on_null = incremental.on_null if incremental else "emit"
         self._position = _position_parser(incremental)
         self._time = _time_reader(incremental, self._position)
@@ -58,29 +70,28 @@ class RecordReader:
         self._position_of = lru_cache(times.CACHED)(self._read_position)  # neighbours often share a time
         self._time_of = lru_cache(times.CACHED)(self._time)
 
-    def read_all(self, records: Sequence[bytes], *, check: bool) -> tuple[list[SourceRecord], list[Refused]]:
-        """What `read` gives for each of them, in their order."""
-        read = None if check else self._columns(records)
-        if read is not None:
-            return read, []
-        found = [self.read(record, check=check) for record in records]
-        return (
-            [one for one in found if isinstance(one, SourceRecord)],
-            [one for one in found if isinstance(one, Refused)],
-        )
+    def read_all(self, records: Sequence[bytes], *, clean: bool) -> Read:
+        """`clean`: the answer is known to be strict JSON in UTF-8. Raises SourceChanged where `decode` says `fail`."""
+        fit, refused, came = self._decoder.page(records, clean=clean)
+        at_once = self._columns(fit)
+        if at_once is not None:
+            return Read(at_once, refused, 0, len(came))
+        good: list[SourceRecord] = []
+        for n, one in enumerate(map(self.read, fit)):
+            if isinstance(one, SourceRecord):
+                good.append(one)
+            elif one is not None:
+                refused.append(Refused(came.get(n, one.value), one.error))
+        return Read(good, refused, len(records) - len(good) - len(refused), len(came))
 
-    def read(self, record: bytes, *, check: bool) -> SourceRecord | Refused | None:
-        """None: the configuration leaves the record out. `check`: the page was not clean, look at the record itself."""
+    def read(self, record: bytes) -> SourceRecord | Refused | None:
+        """One record that is JSON. None: the configuration leaves it out."""
         try:
-            if check:
-                _check(record)
             return self._read(record)
         except BadRecord as exc:
             return Refused(record, exc)
         except Undecodable as exc:
-            return Refused(record, BadRecord(f"the record is no JSON: {exc}", stage="decode", code="not_json"))
-        except UnicodeDecodeError as exc:
-            return Refused(record, BadRecord(f"the record is no UTF-8: {exc.reason}", stage="decode", code="not_utf8"))
+            return Refused(record, BadRecord(f"a field is no text: {exc}", stage="validate", code="not_text"))
         except TypeError:
             return Refused(record, BadRecord("the record is no object", stage="decode", code="not_object"))
 
@@ -198,12 +209,6 @@ def _without_nul(text: str, name: str) -> str:
     if "\0" in text:
         raise BadRecord(f"`{name}` holds a NUL character", stage="validate", code="nul")
     return text
-
-
-def _check(record: bytes) -> None:
-    """Strict JSON in UTF-8, or one of the exceptions that `read` turns into a refusal."""
-    record.decode()
-    Strict().members(record)
 
 
 def _position_parser(incremental: Incremental | None) -> times.Parse:

@@ -34,16 +34,20 @@ class Strict:
             return _OBJECT.decode(value)  # type: ignore[return-value]
         except msgspec.ValidationError as exc:
             raise TypeError from exc
-        except (msgspec.DecodeError, RecursionError) as exc:
+        except msgspec.DecodeError as exc:
             raise Undecodable(str(exc)) from exc
+        except RecursionError as exc:
+            raise Undecodable("nested too deeply") from exc
 
     def items(self, value: Slice) -> Sequence[Slice]:
         try:
             return _ARRAY.decode(value)
         except msgspec.ValidationError as exc:
             raise TypeError from exc
-        except (msgspec.DecodeError, RecursionError) as exc:
+        except msgspec.DecodeError as exc:
             raise Undecodable(str(exc)) from exc
+        except RecursionError as exc:
+            raise Undecodable("nested too deeply") from exc
 
 
 _SPACE = re.compile(rb"[ \t\r\n]*")

@@ -35,6 +35,8 @@ def one(keys: str) -> str:
         ('key: "${env:KEY}"', "42: a path holds no reference"),
         ("id: [id, 5]", "46: write a path: id, a.b, $.data"),
         ("parent: {stream: repos}", "37: `parent` is not supported by this version"),
+        ("decode: {nan: drop}", "51: `drop` is not one of as_null, as_text, fail"),
+        ("decode: {nans: fail}", "46: unknown key `nans`, did you mean `nan`?"),
         ("version: {hash: [a]}", "47: `hash` is not supported by this version"),
         ("headers: {a b: x}", "47: `a b` is no name of a header: letters, digits and -"),
         ('headers: {a: "x\\ny"}', "50: `a` holds a line break or another control character"),

@@ -32,6 +32,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Retry": model.Retry,
     "A stream": model.Stream,
     "GraphQL": model.GraphQL,
+    "Decode": model.Decode,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,
     "`type: next_url`": model.NextUrl,

@@ -326,10 +326,9 @@ async def test_the_first_page_that_has_records_counts_as_the_first(api: FakeApi)
 @pytest.mark.parametrize(
     "bad",
     [
-        b'{"id":2,"x":NaN}',
-        b'{"id":2,"x":"\\ud800"}',
+        b'{"id":2,"x":01}',
         b'{"id":2,"x":"\x01"}',
-        b'{"id":2,"x":"\xff"}',
+        b'{"id":2,"x":1,"x":2}',
         b"17",
         b'{"id":null}',
     ],

@@ -498,7 +498,7 @@ def test_a_notice_is_kept_once_for_each_kind() -> None:
 
 # ---- bad records
 
-BAD = [b'{"id":2,"x":NaN}', b'{"id":2,"x":"\\ud800"}', b'{"id":2,"x":"\xff"}', b'{"id":null}', b'["no object"]']
+BAD = [b'{"id":2,"x":01}', b'{"id":2,"x":"\x01"}', b'{"id":2,"x":1,"x":1}', b'{"id":null}', b'["no object"]']
 
 
 async def letters(one: Process) -> list[tuple[bytes | None, dict[str, str]]]:
@@ -584,7 +584,7 @@ async def test_a_topic_that_cannot_hold_even_a_pointer_is_a_matter_for_a_person(
 
 
 async def test_a_broken_record_too_large_for_any_topic_is_kept_too(api: FakeApi, path: Path) -> None:
-    bad = b'{"id":2,"x":NaN,"y":"' + b"y" * 5000 + b'"}'
+    bad = b'{"id":2,"x":01,"y":"' + b"y" * 5000 + b'"}'
     say(api, [reply(b'{"data":[{"id":1},%s]}' % bad)])
     async with process(path, letters_max=2500) as one:
         await one.poll(api.url, TOKEN)
