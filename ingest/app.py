@@ -4,7 +4,6 @@ Each part is opened when it is first asked for, and all are closed in reverse or
 no other is imported, since a driver takes longer to import than a short run takes.
 """
 
-import gc
 import os
 import socket
 import uuid
@@ -23,6 +22,7 @@ from ingest.config.credentials import credentials
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 from ingest.eventlog import Admin, EventLog, Publisher, Reader
+from ingest.imports import lightly
 from ingest.redaction import Redactor
 from migrations.runner import migrate, pending
 
@@ -70,17 +70,18 @@ class App:
         address = addresses.log(self.config, self.redactor, self.loaded.where)
         if isinstance(address, KafkaAddress):
             return self._kafka(address)
-        from checkpoints.sqlite import SqliteLeases
-        from ingest.eventlog.sqlite import SqliteLog
+        with lightly():
+            from checkpoints.sqlite import SqliteLeases
+            from ingest.eventlog.sqlite import SqliteLog
 
         database = await self._sqlite(address)
         return SqliteLog(database, SqliteLeases(database), self.holder)
 
     def _kafka(self, address: KafkaAddress) -> EventLog:
         if self._log is None:
-            from ingest.eventlog.kafka import KafkaLog
+            with lightly():
+                from ingest.eventlog.kafka import KafkaLog
 
-            _settled()
             security = None if self.config.log is None else self.config.log.security
             if security is not None and security.exposed is not None:
                 log.warning(security.exposed)
@@ -105,10 +106,12 @@ class App:
         address = addresses.store(self.config, self.redactor, self.loaded.where)
         self._warn("store", address)
         if isinstance(address, PostgresAddress):
-            from consumers.store.postgres import PostgresStore
+            with lightly():
+                from consumers.store.postgres import PostgresStore
 
             return PostgresStore(await self._pool(address))
-        from consumers.store.sqlite import SqliteStore
+        with lightly():
+            from consumers.store.sqlite import SqliteStore
 
         return SqliteStore(await self._sqlite(address))
 
@@ -116,11 +119,13 @@ class App:
         address = addresses.state(self.config, self.redactor, self.loaded.where)
         self._warn("state", address)
         if isinstance(address, PostgresAddress):
-            from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
+            with lightly():
+                from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 
             postgres = await self._pool(address)
             return PostgresCheckpoints(postgres), PostgresLeases(postgres)
-        from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
+        with lightly():
+            from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
 
         database = await self._sqlite(address)
         return SqliteCheckpoints(database), SqliteLeases(database)
@@ -135,9 +140,9 @@ class App:
 
     async def _sqlite(self, address: SqliteAddress) -> "Database":
         """One Database per file; the embedded default migrates by itself."""
-        from ingest.sqlite import open_database
+        with lightly():
+            from ingest.sqlite import open_database
 
-        _settled()
         path = address.path.absolute()
         if path not in self._databases:
             await migrate(f"sqlite:///{path}")
@@ -145,17 +150,12 @@ class App:
         return self._databases[path]
 
     async def _pool(self, address: PostgresAddress) -> "Postgres":
-        from ingest.postgres import open_postgres
+        with lightly():
+            from ingest.postgres import open_postgres
 
-        _settled()
         if address.url not in self._postgres:
             missing = await pending(address.url)
             if missing:
                 raise ConfigError(f"{address} is not migrated ({', '.join(missing)}): run `ingest migrate`")
             self._postgres[address.url] = await self._stack.enter_async_context(open_postgres(address.url))
         return self._postgres[address.url]
-
-
-def _settled() -> None:
-    """What was imported stays: the collector need not look at it again, which is a tenth of the CPU."""
-    gc.freeze()

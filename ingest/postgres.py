@@ -216,7 +216,8 @@ async def open_postgres(
 def _check_files(query: Mapping[str, Sequence[str]]) -> None:
     """Whether the certificates fit that the URL names. Raises UnfitFile."""
     ca, cert, key = (query.get(name, [None])[0] for name in ("sslrootcert", "sslcert", "sslkey"))
-    tls_context(ca, cert, key)
+    if ca or cert or key:
+        tls_context(ca, cert, key)
 
 
 def _no_connection(exc: Exception, address: PostgresAddress, certified: bool) -> IngestError:

@@ -9,10 +9,13 @@ from typing import NoReturn
 
 import typer
 
-from ingest.cli import checkpoints, consume, events, migrate, run, setup, topics
-from ingest.cli.context import REDACTOR
-from ingest.errors import ConfigError, IngestError, Transient
-from ingest.signals import Interrupted
+from ingest.imports import lightly
+
+with lightly():
+    from ingest.cli import checkpoints, consume, events, migrate, run, setup, topics
+    from ingest.cli.context import REDACTOR
+    from ingest.errors import ConfigError, IngestError, Transient
+    from ingest.signals import Interrupted
 
 DONE, FAILED, CONFIGURATION, UNAVAILABLE, CUT_SHORT = 0, 1, 2, 3, 130
 NO_BUG = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EMFILE, errno.ENFILE)  # disk or quota full, no more files

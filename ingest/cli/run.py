@@ -17,6 +17,7 @@ from ingest.cli.ops import OpsOption, listening
 from ingest.config.references import resolve
 from ingest.errors import ConfigError, IngestError, Transient
 from ingest.eventlog.place import located
+from ingest.imports import lightly
 from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
@@ -102,8 +103,9 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
 
 async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
     """References of the selected sources are resolved here, and nowhere before."""
-    from ingest.sources.http import HttpSource  # the other verbs do without an HTTP client
-    from ingest.sources.transport import open_transport
+    with lightly():  # the other verbs do without an HTTP client
+        from ingest.sources.http import HttpSource
+        from ingest.sources.transport import open_transport
 
     streams = []
     for name in dict.fromkeys(stream.source for stream in selected):

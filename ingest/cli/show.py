@@ -9,14 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from consumers.consumer import Tally
 from ingest.report import Outcome, Report
+
+if TYPE_CHECKING:  # where nothing is drawn, Rich is not imported
+    from rich.live import Live
+    from rich.table import Table
 
 LINE_EVERY = 10.0  # seconds between plain lines of one stream
 REFRESH = 4  # a second, on a terminal
@@ -26,15 +26,18 @@ class Progress:
     """`changed` takes a key and a line that says how far it has come."""
 
     def __init__(self, *, quiet: bool = False) -> None:
-        self._console = Console(stderr=True, highlight=False)
         self._lines: dict[str, str] = {}
         self._printed: dict[str, float] = {}
         self._quiet = quiet
         self._live: Live | None = None
 
     def __enter__(self) -> "Progress":
-        if self._console.is_terminal and not self._quiet:
-            self._live = Live(console=self._console, refresh_per_second=REFRESH, transient=True)
+        if not self._quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(console=console, refresh_per_second=REFRESH, transient=True)
             self._live.start()
         return self
 
@@ -48,6 +51,8 @@ class Progress:
         if self._quiet:
             return
         if self._live is not None:
+            from rich.text import Text
+
             self._lines[key] = line
             self._live.update(Text("\n".join(self._lines.values())))
             return
@@ -124,14 +129,18 @@ def rows(columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:
     _print(table)
 
 
-def _table(*columns: str) -> Table:
+def _table(*columns: str) -> "Table":
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
 
 
-def _print(table: Table) -> None:
+def _print(table: "Table") -> None:
+    from rich.console import Console
+
     console = Console(highlight=False, soft_wrap=False)
     if not console.is_terminal:
         console = Console(highlight=False, width=200)
