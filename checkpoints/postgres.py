@@ -25,11 +25,12 @@ from checkpoints import (
 )
 from ingest.errors import Superseded
 from ingest.event import rfc3339
-from ingest.postgres import Postgres
+from ingest.postgres import Postgres, literal
 
 if TYPE_CHECKING:
     from ingest.postgres import Connection
 
+AT_ONCE = 100  # ids that are saved with a cursor in one round trip; more of them pay for their own
 HELD = "SELECT fence FROM ingest.leases WHERE name = $1 AND holder = $2 AND fence = $3 FOR NO KEY UPDATE"
 """A row: the lease has no newer holder, and gets none before this transaction ends."""
 
@@ -86,6 +87,8 @@ class PostgresCheckpoints:
             return Claim(stream, lease, row["cursor"].encode(), row["seen"], row["seen_in"])
 
     async def save(self, claim: Claim, save: Save) -> None:
+        if _is_plain(save) and await self._postgres.write_at_once(_saving(claim, save)):
+            return
         async with self._postgres.transaction() as connection:
             count = await _save_cursor(connection, claim, save)
             changed = -await _forget_all(connection, claim.stream) if save.forget_seen else 0
@@ -221,6 +224,68 @@ async def _holders(connection: "Connection", names: Sequence[str]) -> dict[str, 
 async def _superseded(connection: "Connection", lease: Lease, what: str) -> Superseded:
     row = await connection.fetchrow("SELECT holder, fence FROM ingest.leases WHERE name = $1", lease.name)
     return superseded(lease, what, None if row is None else (row["holder"], row["fence"]))
+
+
+def _is_plain(save: Save) -> bool:
+    """What nearly every page is: a few ids to remember, none of them among those to forget, no sweep and no end."""
+    below = save.forget_below
+    return (
+        not save.forget_seen
+        and save.history is None
+        and save.sweep is None
+        and not save.missed
+        and len(save.seen) <= (AT_ONCE if save.seen_limit is None else min(AT_ONCE, save.seen_limit))
+        and (below is None or all(one.position is None or one.position >= below for one in save.seen))
+    )
+
+
+def _saving(claim: Claim, save: Save) -> str:
+    """A plain save as one statement. It writes nothing, not even one row, when the lease has a newer holder, and when
+    there may be ids to trim: what to do then, `save` finds out."""
+    name, holder, fence = literal(claim.lease.name), literal(claim.lease.holder), literal(claim.lease.fence)
+    source, stream = map(literal, claim.stream)
+    rows = {one.id: one for one in save.seen}.values()  # of two with one id, the last
+    steps = [
+        f"""held AS MATERIALIZED (
+            SELECT fence FROM ingest.leases WHERE name = {name} AND holder = {holder} AND fence = {fence}
+            FOR NO KEY UPDATE)"""
+    ]
+    if save.seen_limit is not None:
+        steps.append(f"""fits AS (
+            SELECT fence FROM held WHERE NOT EXISTS (
+                SELECT FROM ingest.checkpoints WHERE source = {source} AND stream = {stream} AND partition = ''
+                    AND seen > {save.seen_limit - len(rows)}))""")
+    else:
+        steps.append("fits AS (SELECT fence FROM held)")
+    change = "0"
+    if rows:
+        values = ", ".join(f"({', '.join(map(literal, one))})" for one in rows)
+        steps.append(f"""remembered AS (
+            INSERT INTO ingest.seen AS s (source, stream, id, version, position, key, dead)
+            SELECT {source}, {stream}, u.id, u.version, u.position::bigint, u.key, u.dead
+            FROM fits, (VALUES {values}) AS u (id, version, position, key, dead)
+            ON CONFLICT (source, stream, id) DO UPDATE
+                SET version = excluded.version, position = excluded.position, key = excluded.key,
+                    dead = excluded.dead, missed = NULL
+                WHERE (s.version, s.position, s.key, s.dead) IS DISTINCT FROM
+                    (excluded.version, excluded.position, excluded.key, excluded.dead) OR s.missed IS NOT NULL
+            RETURNING xmax = 0 AS new)""")
+        change += " + (SELECT count(*) FILTER (WHERE new) FROM remembered)"
+    if save.forget_below is not None:
+        kept = f" AND id NOT IN ({', '.join(literal(r.id) for r in rows)})" if rows else ""
+        steps.append(f"""forgotten AS (
+            DELETE FROM ingest.seen WHERE source = {source} AND stream = {stream}
+                AND position < {save.forget_below}{kept} AND EXISTS (SELECT FROM fits)
+            RETURNING 1)""")
+        change += " - (SELECT count(*) FROM forgotten)"
+    return f"""
+        WITH {", ".join(steps)}
+        INSERT INTO ingest.checkpoints AS c (source, stream, cursor, fence, seen_in, seen)
+        SELECT {source}, {stream}, {literal(save.cursor.decode())}::json, fence, {literal(save.seen_in)}, {change}
+        FROM fits
+        ON CONFLICT (source, stream, partition) DO UPDATE
+            SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp(),
+                seen_in = coalesce(excluded.seen_in, c.seen_in), seen = c.seen + excluded.seen"""
 
 
 async def _save_cursor(connection: "Connection", claim: Claim, save: Save) -> int:

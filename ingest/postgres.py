@@ -85,26 +85,42 @@ class Postgres:
         self._pool = pool
         limit = f"{statement_timeout:.0f}s"
         # Limits that an administrator has set stay. One message, so one round trip.
-        self._begin = "BEGIN ISOLATION LEVEL READ COMMITTED" + "".join(
+        limits = "ISOLATION LEVEL READ COMMITTED" + "".join(
             f"; SELECT set_config('{name}', '{limit}', true) WHERE current_setting('{name}') = '0'"
             for name in ("statement_timeout", "idle_in_transaction_session_timeout")
         )
+        self._begin, self._only = f"BEGIN {limits}", f"SET TRANSACTION {limits}"
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator["Connection"]:
         """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED.
 
         When StoreUnavailable comes out, the transaction may have been committed or not."""
+        async with self._in_use() as connection:
+            await connection.execute(self._begin)
+            try:
+                yield connection
+            except BaseException as exc:
+                if not _is_cut_off(exc):
+                    await _roll_back(connection)
+                raise
+            await connection.execute("COMMIT")
+
+    async def write_at_once(self, statement: str) -> int:
+        """Run a statement that is a whole transaction, like those of `transaction`, in one round trip. Its values are
+        part of it (`literal`): several statements in one message have no parameters, and a message of its own for
+        the parameters would not find its statement behind PgBouncer. Returns how many rows it wrote."""
+        async with self._in_use() as connection:
+            # Statements in one message are one transaction (PostgreSQL documentation, "Multiple Statements in a Simple
+            # Query"); the status is that of the last one.
+            return int((await connection.execute(f"{self._only}; {statement}")).rpartition(" ")[2])
+
+    @asynccontextmanager
+    async def _in_use(self) -> AsyncIterator["Connection"]:
+        """A connection that is given up when it fails; drivers' errors leave it as ours."""
         async with self._acquired() as connection:
             try:
-                await connection.execute(self._begin)
-                try:
-                    yield connection
-                except BaseException as exc:
-                    if not _is_cut_off(exc):
-                        await _roll_back(connection)
-                    raise
-                await connection.execute("COMMIT")
+                yield connection
             except BaseException as exc:
                 if _is_cut_off(exc):
                     _drop(connection)
@@ -130,6 +146,23 @@ class Postgres:
         finally:
             with suppress(*_FAILURES):  # what was committed is committed; a connection that cannot be closed is dropped
                 await self._pool.release(connection)
+
+
+def literal(value: str | int | None) -> str:
+    """A value as a part of a statement. An escape string means the same whatever standard_conforming_strings says.
+
+    Raises BadRecord for a text that Postgres has no form for."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, int):  # true and false are keywords, of any case
+        return str(value)
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:
+        raise BadRecord(f"a text that is not UTF-8: {exc}", stage="write", code="argument") from exc
+    if "\0" in value:
+        raise BadRecord("a text with a NUL character", stage="write", code="argument")
+    return "E'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
 async def _roll_back(connection: "Connection") -> None:

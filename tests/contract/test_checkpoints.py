@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from checkpoints import DEAD, FORGOTTEN, HISTORY_LIMIT, Claim, Save, Seen, StreamId, stream_lease
+from checkpoints import DEAD, FORGOTTEN, HISTORY_LIMIT, Claim, Save, Seen, StreamId, noted, stream_lease
 from checkpoints.postgres import PostgresCheckpoints
 from checkpoints.sqlite import SqliteCheckpoints
 from ingest.errors import ConfigError, Superseded
@@ -98,14 +98,16 @@ async def test_a_claim_sees_what_the_holder_before_saved_in_the_instant_before_i
         await state.leases.release(taken.lease)
 
 
-async def test_a_superseded_holder_saves_nothing(state: State) -> None:
+PLAIN = Save(b'"zombie"', seen=[Seen("r1", "v2", 5), Seen("r2", "v1", 5)], forget_below=5)
+WHOLE = Save(b'"zombie"', seen=[Seen("r1", "v2", 1), Seen("r2", "v1", 2)], forget_below=2, seen_limit=0, history="done")
+
+
+@pytest.mark.parametrize("save", [PLAIN, WHOLE], ids=["a page", "the end of a listing"])
+async def test_a_superseded_holder_saves_nothing(state: State, save: Save) -> None:
     old = await claimed(state, ttl=SHORT)
     await state.checkpoints.save(old, Save(b'"old"', seen=[Seen("r1", "v1", 1)]))
     new = await eventually(lambda: state.checkpoints.claim(STREAM, "host:2:y", LONG))
     assert not new.lease.clean
-    save = Save(
-        b'"zombie"', seen=[Seen("r1", "v2", 1), Seen("r2", "v1", 2)], forget_below=2, seen_limit=0, history="done"
-    )
     with pytest.raises(
         Superseded, match=r"stream:billing/invoices: the cursor was not saved: our fence 1 is .* fence 2 of host:2:y"
     ):
@@ -170,8 +172,11 @@ async def test_of_two_versions_of_an_id_in_one_page_the_last_is_remembered(state
 async def test_awkward_ids_are_remembered_as_they_are(state: State) -> None:
     ids = ["", "a'b", '"', "\\", "é|ü", "名", "😀", "x" * 1000, "{}", "%", "a\nb"]
     claim = await claimed(state)
-    await state.checkpoints.save(claim, Save(b"1", seen=[Seen(id, f"v:{id}", 0) for id in ids]))
-    assert await state.checkpoints.seen(STREAM, ids) == {id: f"v:{id}" for id in ids}
+    seen = [Seen(id, f"v:{id}", 0, key=f"k:{id}", dead=not id) for id in ids]
+    await state.checkpoints.save(claim, Save(b"1", seen=seen))
+    assert await state.checkpoints.seen(STREAM, ids) == {id: noted(f"v:{id}", not id) for id in ids}
+    missing = await state.checkpoints.missing(STREAM, 1, "", 100)
+    assert {one.id: one.key for one in missing} == {id: f"k:{id}" for id in ids if id}
 
 
 async def test_ids_below_a_position_are_forgotten_and_those_without_one_are_kept(state: State) -> None:
@@ -181,6 +186,14 @@ async def test_ids_below_a_position_are_forgotten_and_those_without_one_are_kept
     await state.checkpoints.save(claim, Save(b"2", seen=[Seen("r4", "v", 4)], forget_below=2))
     assert sorted(await remembered(state)) == ["r0", "r2", "r3", "r4"]
     assert (await reclaimed(state, claim)).seen == 4
+
+
+async def test_an_id_that_moves_on_is_kept_while_what_was_at_its_place_is_forgotten(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen("r1", "v1", 1), Seen("r2", "v1", 1)], forget_below=1))
+    await state.checkpoints.save(claim, Save(b"2", seen=[Seen("r1", "v2", 9), Seen("r3", "v1", 9)], forget_below=9))
+    assert await remembered(state) == {"r1": "v2", "r3": "v1"}
+    assert (await reclaimed(state, claim)).seen == 2
 
 
 async def test_a_limit_keeps_the_ids_with_the_highest_positions(state: State) -> None:

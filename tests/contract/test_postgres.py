@@ -15,7 +15,7 @@ from consumers.store import Written
 from consumers.store.postgres import PostgresStore
 from ingest import postgres as adapter
 from ingest.errors import BadRecord, ConfigError, IngestError, StoreUnavailable, Superseded
-from ingest.postgres import POOL_SIZE, Postgres, open_postgres
+from ingest.postgres import POOL_SIZE, Postgres, literal, open_postgres
 from tests.contract.test_store import CONSUMER, EVERYTHING, TOPIC, event, span
 from tests.harness.forwarder import Forwarder, forwarding
 from tests.harness.names import unique
@@ -181,6 +181,32 @@ async def test_limits_of_an_administrator_stay_and_ours_stand_in_where_there_are
         postgres.transaction() as connection,
     ):
         assert tuple(await connection.fetchrow(show) or ()) == ("7s", "1min")
+
+
+@pytest.mark.parametrize("conforming", ["on", "off"])
+async def test_a_value_that_is_part_of_a_statement_arrives_as_it_is(postgres_url: str, conforming: str) -> None:
+    texts = ["", "a'b", "''", "\\", "\\'", "'); DROP SCHEMA ingest; --", "$1", "a\nb\t\r", "名😀", "E'x'", "\\x41"]
+    url = f"{postgres_url}?standard_conforming_strings={conforming}"
+    async with open_postgres(url) as postgres, postgres.transaction() as connection:
+        for value in (*texts, None, True, False, 0, -(2**63), 2**63 - 1):
+            assert await connection.fetchval(f"SELECT {literal(value)}") == value
+    for value in ("a\0b", "\ud800"):
+        with pytest.raises(BadRecord):
+            literal(value)
+
+
+async def test_a_write_at_once_is_a_transaction_like_the_others(postgres_url: str) -> None:
+    """It has their limits and their isolation, and where it fails nothing of it stays."""
+    shown = """INSERT INTO ingest.offsets (consumer, topic, partition, next_offset)
+               SELECT current_setting('transaction_isolation'), current_setting('statement_timeout'), 0, {}"""
+    async with open_postgres(f"{postgres_url}?default_transaction_isolation=serializable") as postgres:
+        assert await postgres.write_at_once(shown.format("1 WHERE false")) == 0
+        assert await postgres.write_at_once(shown.format("1")) == 1
+        with pytest.raises(BadRecord):
+            await postgres.write_at_once(shown.format("1 UNION ALL SELECT 'x', 'x', 1, 1 / 0"))
+        async with postgres.transaction() as connection:
+            rows = await connection.fetch("SELECT consumer, topic FROM ingest.offsets")
+    assert [tuple(row) for row in rows] == [("read committed", "1min")]
 
 
 @pytest.mark.parametrize(("limit", "code"), [("statement_timeout", "57014"), ("lock_timeout", "55P03")])
