@@ -1,4 +1,4 @@
-"""What is remembered between runs: cursors with their history, what was `seen`, and leases with a fence.
+"""What is remembered between runs: cursors with their history, what was `seen`, leases with a fence, sealed tokens.
 
 Ports only; `postgres.py` and `sqlite.py` are the adapters. A fence is a number that grows with every new holder of a
 lease. Whoever writes under a lease names its fence, and the database refuses the write when a newer one exists: a
@@ -141,6 +141,26 @@ class Checkpoints(Protocol):
 
     async def forget(self, claim: Claim) -> None:
         """Forget the cursor and everything `seen`, as if the stream had never run; the history keeps a row."""
+
+
+class Sealed(NamedTuple):
+    """A secret as it is saved: whoever saved it can open it, the database cannot."""
+
+    version: int  # grows with every save
+    content: bytes
+
+
+class Tokens(Protocol):
+    """Secrets that their issuer replaces when they are used. The one saved last is the only one that still works, so it
+    is saved before it is used, and never by one who did not know the one before it."""
+
+    async def load(self, name: str) -> Sealed | None:
+        """Raises StoreUnavailable."""
+
+    async def replace(self, name: str, version: int, content: bytes) -> bool:
+        """Save it as the successor of `version` (0: there was none). False: another was saved meanwhile, and it stays.
+
+        Raises StoreUnavailable: then it may have been saved or not."""
 
 
 def superseded(lease: Lease, what: str, newest: tuple[str, int] | None) -> Superseded:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from checkpoints import Checkpoints, Leases
+from checkpoints import Checkpoints, Leases, Tokens
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -129,6 +129,21 @@ class App:
 
         database = await self._sqlite(address)
         return SqliteCheckpoints(database), SqliteLeases(database)
+
+    async def tokens(self) -> tuple[Tokens, Leases]:
+        """In the state store."""
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            from checkpoints.postgres import PostgresLeases
+            from checkpoints.postgres_tokens import PostgresTokens
+
+            postgres = await self._pool(address)
+            return PostgresTokens(postgres), PostgresLeases(postgres)
+        from checkpoints.sqlite import SqliteLeases
+        from checkpoints.sqlite_tokens import SqliteTokens
+
+        database = await self._sqlite(address)
+        return SqliteTokens(database), SqliteLeases(database)
 
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(

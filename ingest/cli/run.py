@@ -104,6 +104,8 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
 async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
     """References of the selected sources are resolved here, and nowhere before."""
     with lightly():  # the other verbs do without an HTTP client
+        from ingest.sources.auth import State
+        from ingest.sources.auth.keyring import keeps_tokens, open_keyring
         from ingest.sources.http import HttpSource
         from ingest.sources.transport import open_transport
 
@@ -111,11 +113,13 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
     for name in dict.fromkeys(stream.source for stream in selected):
         source = resolve(app.config.sources[name], app.redactor, app.loaded.within(f"sources.{name}"))
         transport = await stack.enter_async_context(open_transport(source.base_url, app.redactor))
+        state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
+        keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
         for stream_id in (s for s in selected if s.source == name):
             stream = source.streams[stream_id.stream]
             where = app.loaded.where(f"sources.{name}.streams.{stream_id.stream}")
             target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
-            adapter = HttpSource(source, stream, transport, app.redactor, where)
+            adapter = HttpSource(source, stream, transport, keyring, app.redactor, where)
             streams.append(Stream(target, adapter, stream.every))
     return streams
 

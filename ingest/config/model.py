@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ingest.config import placeholders
+from ingest.config.auth import ApiKey, Auth, Basic, OAuth2
 from ingest.config.incremental import Incremental, Since
 from ingest.config.pagination import (
     AnyPaginate,
@@ -42,14 +43,12 @@ from ingest.config.values import (
     RecordPath,
     RequestPath,
     Scalar,
-    Secret,
     Size,
     Topic,
     TopicPattern,
     Version,
     Wait,
     Whole,
-    token,
 )
 
 __all__ = [
@@ -70,6 +69,7 @@ __all__ = [
     "Log",
     "Name",
     "NextUrl",
+    "OAuth2",
     "Offset",
     "Ops",
     "PageNumber",
@@ -96,42 +96,7 @@ Headers = Mapping[HeaderName, HeaderValue]
 Status = Annotated[Whole, Field(ge=300, le=599)]
 
 
-class Basic(Part):
-    user: str
-    password: Secret
-
-
-class ApiKey(Part):
-    place: Literal["header", "query", "cookie"] = Field("header", alias="in")
-    """Where it goes."""
-    name: str
-    """The name of that header, parameter or cookie."""
-    value: Secret
-
-    def mistakes(self) -> Iterable[Mistake]:
-        if self.place != "query" and "${" not in self.name:
-            try:
-                token(self.name)
-            except ValueError as exc:
-                yield "name", str(exc)
-
-
 SECRET_HEADERS = frozenset({"authorization", "proxy-authorization", "x-api-key", "private-token"})
-
-
-class Auth(Part):
-    """Exactly one of them."""
-
-    bearer: Secret | None = None
-    """A token, sent as `Authorization: Bearer …`."""
-    basic: Basic | None = None
-    """User and password (RFC 7617)."""
-    api_key: ApiKey | None = None
-    """A key in a header, a parameter or a cookie."""
-
-    def mistakes(self) -> Iterable[Mistake]:
-        if sum(x is not None for x in (self.bearer, self.basic, self.api_key)) != 1:
-            yield "", "name exactly one of bearer, basic, api_key"
 
 
 class Timeout(Part):

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from ingest.config import placeholders
 from ingest.config.model import Source, Stream
 from ingest.config.part import Part
-from ingest.config.values import base_url, one_line
+from ingest.config.values import base_url, one_line, token_url
 from ingest.errors import ConfigError
 from ingest.paths import JsonPath
 from ingest.redaction import Redactor
@@ -27,7 +27,8 @@ MAX_FILE = 65_536  # bytes that a referenced file may have
 
 _REFERENCE = re.compile(r"\$\{(?:env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?|file:(?P<file>[^}]+))\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
-_OPEN = frozenset({"user", "name", "listen"})  # keys whose values may be shown
+_OPEN = frozenset({"user", "name", "listen", "client_id"})  # keys whose values may be shown
+_URLS = {"base_url": base_url, "token_url": token_url}  # checked when they are known; their host may be shown
 _TEMPLATES = frozenset({"path", "headers", "params", "json", "form"})  # where placeholders stand, and `{{` is a brace
 _TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"))
 
@@ -65,11 +66,6 @@ def resolve(part: P, secrets: Redactor, where: Where = nowhere) -> P:
     """
     filler = _Filler(secrets, requests=isinstance(part, Source | Stream))
     filled = filler.part(part, "")
-    if isinstance(filled, Source) and not filler.missing:
-        try:
-            base_url(filled.base_url)
-        except ValueError as exc:
-            filler.missing.append(Unresolved("base_url", f"{exc} (after its references were resolved)"))
     if filler.missing:
         raise ConfigError("\n".join(f"{where(path)}: {message}" for path, message in filler.missing))
     return filled
@@ -118,14 +114,23 @@ class _Filler:
             except ValueError as exc:
                 self.missing.append(Unresolved(path, str(exc)))
                 return ""
-            shown = (steps[-1] in _OPEN and not template) or (steps[-1] == "base_url" and _names_the_host(match))
+            shown = (steps[-1] in _OPEN and not template) or (steps[-1] in _URLS and _names_the_host(match))
             if given and not shown:
                 self._secrets.add(value)
             return value
 
         if template:
             return placeholders.parse(text, lambda reference: _REFERENCE.sub(fill, reference))
-        return _REFERENCE.sub(fill, text) if has_reference(text) else text
+        if not has_reference(text):
+            return text
+        found = len(self.missing)
+        filled = _REFERENCE.sub(fill, text)
+        if steps[-1] in _URLS and len(self.missing) == found:
+            try:
+                _URLS[steps[-1]](filled)
+            except ValueError as exc:
+                self.missing.append(Unresolved(path, f"{exc} (after its references were resolved)"))
+        return filled
 
 
 def _is_template(steps: Sequence[str]) -> bool:
@@ -167,6 +172,6 @@ def _read(path: Path) -> str:
 
 
 def _names_the_host(match: re.Match[str]) -> bool:
-    """In a base_url: scheme and host may be shown, what follows may be a token."""
+    """In a URL: scheme and host may be shown, what follows may be a token."""
     scheme, separator, host = match.string[: match.start()].partition("://")
     return not scheme or (bool(separator) and "/" not in host)

@@ -69,8 +69,12 @@ def _verbatim(node: Node) -> Node:
     """Headers, parameters and fields of forms are sent as they are spelt: 1.10 stays 1.10."""
     node = _at(node, "headers", lambda headers: _each(headers, _as_text))
     for key in ("params", "form"):
-        node = _at(node, key, lambda params: _each(params, _as_sent))
-    return node
+        node = _at(node, key, _sent)
+    return _at(node, "auth", lambda auth: _at(auth, "oauth2", lambda oauth2: _at(oauth2, "params", _sent)))
+
+
+def _sent(params: Node) -> Node:
+    return _each(params, _as_sent)
 
 
 def _as_text(node: Node) -> Node:

@@ -4,8 +4,10 @@ Nothing but base_url's origin (scheme, host and port) is ever asked, whatever a 
 credentials are put on at the last moment.
 """
 
+import asyncio
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import httpx
@@ -16,12 +18,13 @@ from ingest.errors import SourceChanged
 from ingest.redaction import Redactor
 from ingest.sources import body
 from ingest.sources.auth import Credentials
+from ingest.sources.clients import MAX_CONNECTIONS
 from ingest.sources.links import SHOWN, origin, resolved
 from ingest.sources.request import Request
 
 MAX_REDIRECTS = 3
-MAX_CONNECTIONS = 8
 REDIRECTS = (301, 302, 303, 307, 308)
+BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # what a header may not hold (RFC 9110, 5.5)
 
 _UNANSWERED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 
@@ -29,6 +32,7 @@ _UNANSWERED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 class Response(NamedTuple):
     status: int
     request: Request  # that was asked last, after redirects
+    sent: Request  # the same with its credentials
     headers: Mapping[str, str]  # names in lower case
     body: bytes
     asked_at: float  # seconds since 1970, by our clock
@@ -38,20 +42,29 @@ class Response(NamedTuple):
 class Exchange:
     """Asks one origin."""
 
-    def __init__(self, client: httpx.AsyncClient, base_url: str, redactor: Redactor) -> None:
-        self._client, self._redactor = client, redactor
+    def __init__(self, client_of: Callable[[str], httpx.AsyncClient], base_url: str, redactor: Redactor) -> None:
+        """`client_of`: the client for a URL."""
+        self._client_of, self._redactor = client_of, redactor
         self._origin = origin(base_url)
 
-    async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
-        """The answer, redirects followed.
+    def toward(self, url: str) -> "Exchange":
+        """Asks another origin."""
+        return Exchange(self._client_of, url, self._redactor)
 
-        Raises SourceChanged for a URL that we may not ask and a body that is too large, httpx.TransportError and
-        body.Broken for what a later try may mend.
+    async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
+        """The answer, redirects followed. What the credentials need to be made is not on the clock.
+
+        Raises SourceChanged for a URL that we may not ask and a body that is too large; TimeoutError,
+        httpx.TransportError and body.Broken for what a later try may mend; and what `Credentials.prepare` raises.
         """
-        asked = request
+        asked, left = request, timeout.total
         for _ in range(MAX_REDIRECTS + 1):
             self._check(asked.url)
-            response = await self._hop(asked, credentials, timeout, max_body)
+            sent = await credentials.prepare(asked)
+            began = time.monotonic()
+            async with asyncio.timeout(left):
+                response = await self._hop(asked, sent, timeout, max_body)
+            left -= time.monotonic() - began
             if response.status not in REDIRECTS:
                 return response
             target = response.headers.get("location")
@@ -62,9 +75,9 @@ class Exchange:
             asked = replace(asked, url=resolved(asked.url, target))
         raise SourceChanged(f"{self._shown(request)}: more than {MAX_REDIRECTS} redirects")
 
-    async def _hop(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
+    async def _hop(self, request: Request, sent: Request, timeout: Timeout, max_body: int) -> Response:
         asked_at = time.time()
-        response = await self._send(await credentials.prepare(request), timeout)
+        response = await self._send(sent, timeout)
         try:
             content = await body.read(response, max_body)
         except body.TooLarge:
@@ -75,24 +88,28 @@ class Exchange:
         finally:
             await response.aclose()
         names = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status_code, request, names, content, asked_at, time.time())
+        return Response(response.status_code, request, sent, names, content, asked_at, time.time())
 
     async def _send(self, request: Request, timeout: Timeout) -> httpx.Response:
         """Sent again at once when a connection that was kept alive turns out to be closed: no fault of the API."""
+        client = self._client_of(request.url)
         for _ in range(MAX_CONNECTIONS):
             opened = _Opened()
             try:
-                return await self._client.send(self._wire(request, timeout, opened), stream=True)
+                return await client.send(self._wire(client, request, timeout, opened), stream=True)
             except _UNANSWERED:
                 if not opened.reused:
                     raise
-        return await self._client.send(self._wire(request, timeout, _Opened()), stream=True)
+        return await client.send(self._wire(client, request, timeout, _Opened()), stream=True)
 
-    def _wire(self, request: Request, timeout: Timeout, opened: "_Opened") -> httpx.Request:
+    def _wire(self, client: httpx.AsyncClient, request: Request, timeout: Timeout, opened: "_Opened") -> httpx.Request:
+        for name, value in request.headers.items():
+            if BREAKING.search(value):  # it came from an answer: the configuration holds none
+                raise SourceChanged(f"{self._shown(request)}: a control character would stand in the header {name!r}")
         headers = [(name.encode(), value.encode()) for name, value in request.headers.items()]
         limits = httpx.Timeout(timeout.read, connect=timeout.connect)
         try:
-            return self._client.build_request(
+            return client.build_request(
                 request.method,
                 request.url,
                 headers=headers,

@@ -14,7 +14,7 @@ from ingest.redaction import Redactor
 from ingest.retry import http_date
 from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
-from ingest.sources.auth import credentials
+from ingest.sources.auth.keyring import Keyring
 from ingest.sources.exchange import Response
 from ingest.sources.listing import Lister, LoopGuard
 from ingest.sources.pagination import Received
@@ -36,10 +36,13 @@ class _Fetched(NamedTuple):
 class HttpSource:
     """One stream of one source, references resolved. `where`: file:line:column of the stream, for messages."""
 
-    def __init__(self, source: Source, stream: Stream, transport: Transport, redactor: Redactor, where: str) -> None:
+    def __init__(
+        self, source: Source, stream: Stream, transport: Transport, keyring: Keyring, redactor: Redactor, where: str
+    ) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         template = Template(source, stream, redactor.scrub)
-        self._credentials = credentials(stream.auth or source.auth, template.secret_params, template.secret_headers)
+        auth = stream.auth or source.auth
+        self._credentials = keyring.credentials(auth, template.secret_params, template.secret_headers)
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
         self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
 

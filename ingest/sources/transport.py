@@ -6,13 +6,11 @@ and no message shows one.
 """
 
 import asyncio
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -24,13 +22,13 @@ from ingest.sources import Watch, links
 from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
-from ingest.sources.exchange import MAX_CONNECTIONS, Exchange, Response
+from ingest.sources.clients import open_clients
+from ingest.sources.exchange import Exchange, Response
 from ingest.sources.request import Request
 
 T = TypeVar("T")
 
 SHOWN = 200  # characters of a body in a message
-USER_AGENT = "ingest/0.1"
 
 
 class Limits(NamedTuple):
@@ -58,12 +56,19 @@ class _Again(Exception):
         self.wait = wait
 
 
+class _Unauthorized(Exception):
+    """The API answered 401 to `sent`. `refusal`: what that means where nothing fresher can be shown."""
+
+    def __init__(self, sent: Request, refusal: SourceRefused) -> None:
+        self.sent, self.refusal = sent, refusal
+
+
 class Transport:
     """Made by `open_transport`. One per source."""
 
-    def __init__(self, client: httpx.AsyncClient, base_url: str, redactor: Redactor, clock: Clock = SYSTEM) -> None:
-        self._exchange = Exchange(client, base_url, redactor)
-        self._redactor, self._clock = redactor, clock
+    def __init__(self, exchange: Exchange, redactor: Redactor, clock: Clock = SYSTEM) -> None:
+        self._exchange = exchange
+        self._redactor, self.clock = redactor, clock
         self._not_before = 0.0  # of the monotonic clock: what the last good answer asked for
 
     async def send(
@@ -77,10 +82,11 @@ class Transport:
         """Ask until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
 
         Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
-        than `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL we may not ask.
+        than `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL we may not ask, and
+        what `credentials` raise. A 401 is answered once with what `Credentials.renew` finds.
         """
         await self._hold_back(request, limits.retry, watch)
-        began = self._clock.monotonic()
+        began = self.clock.monotonic()
         asked = 0.0  # seconds of waits that the server asked for: bounded by max_wait, not by the budget
         renewed = False
         attempt = 0
@@ -90,21 +96,25 @@ class Transport:
                 return await self._try(request, credentials, limits, watch, decode)
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
-            except SourceRefused as exc:
-                if exc.status != 401 or renewed or not await credentials.renew(request):
-                    raise
+            except _Unauthorized as exc:
+                if renewed or not await credentials.renew(exc.sent):
+                    raise exc.refusal from None
                 renewed, attempt = True, attempt - 1
                 continue
             retry = limits.retry
             what = f"{self.shown(request)}, attempt {attempt} of {retry.attempts}: {self._redactor.scrub(reason)}"
             own = backoff(attempt, retry.base, retry.cap)
             self._bear(what, wait or 0.0, retry)
-            spent = self._clock.monotonic() - began
+            spent = self.clock.monotonic() - began
             if attempt >= retry.attempts or spent - asked + own > retry.budget:
                 raise SourceUnavailable(f"{what}; giving up after {spent:.1f} s", retry_after=wait)
             asked += wait or 0.0
             watch.retrying(attempt, own + (wait or 0.0), what)
-            await self._clock.sleep(own + (wait or 0.0))
+            await self.clock.sleep(own + (wait or 0.0))
+
+    def toward(self, url: str) -> "Transport":
+        """The same for one other origin, which the configuration names, such as that of a token endpoint."""
+        return Transport(self._exchange.toward(url), self._redactor, self.clock)
 
     def shown(self, request: Request) -> str:
         """For messages: GET https://…, without secrets."""
@@ -121,43 +131,42 @@ class Transport:
         response = await self._once(request, credentials, limits)
         watch.requested(response.answered_at - response.asked_at)
         good = 200 <= response.status < 300
-        wait = asked_wait(response.headers, limits.retry.wait_headers, self._clock.wall(), succeeded=good)
+        wait = asked_wait(response.headers, limits.retry.wait_headers, self.clock.wall(), succeeded=good)
         if response.status in limits.retry.statuses:
             raise _Again(self._said(response), wait)
         if not good:
-            raise SourceRefused(
-                f"{self.shown(request)}: {self._said(response)}{_hint(response.status)}", response.status
-            )
+            said = f"{self.shown(request)}: {self._said(response)}{_hint(response.status)}"
+            refusal = SourceRefused(said, response.status)
+            raise _Unauthorized(response.sent, refusal) if response.status == 401 else refusal
         try:
             decoded = decode(response)
         except Undecodable as exc:
             raise _Again(f"no JSON ({exc}): {self._said(response)}", wait) from exc
         if wait is not None:
-            self._not_before = max(self._not_before, self._clock.monotonic() + wait)
+            self._not_before = max(self._not_before, self.clock.monotonic() + wait)
         return decoded
 
     async def _once(self, request: Request, credentials: Credentials, limits: Limits) -> Response:
         try:
-            async with asyncio.timeout(limits.timeout.total):
-                return await self._exchange.send(request, credentials, limits.timeout, limits.max_body)
+            return await self._exchange.send(request, credentials, limits.timeout, limits.max_body)
         except TimeoutError as exc:
             raise _Again(f"no complete answer within timeout.total ({limits.timeout.total:g} s)") from exc
         except (httpx.TransportError, httpx.DecodingError, Broken) as exc:
             raise _Again(f"{type(exc).__name__}: {exc}") from exc
 
     async def _hold_back(self, request: Request, retry: Retry, watch: Watch) -> None:
-        wait = self._not_before - self._clock.monotonic()
+        wait = self._not_before - self.clock.monotonic()
         if wait > 0:
             what = f"{self.shown(request)}: held back, as the answer before it asked for"
             self._bear(what, wait, retry)
             watch.waiting(wait, what)
-            await self._clock.sleep(wait)
+            await self.clock.sleep(wait)
 
     def _bear(self, what: str, wait: float, retry: Retry) -> None:
         """Raises RateLimited when the API asks for more patience than we have."""
         if wait > retry.max_wait:
             raise RateLimited(
-                f"{what}; the API asks to come back in {wait:.0f} s{_at(self._clock.wall() + wait)}, longer than"
+                f"{what}; the API asks to come back in {wait:.0f} s{_at(self.clock.wall() + wait)}, longer than"
                 f" retry.max_wait ({retry.max_wait:g} s)",
                 retry_after=wait,
             )
@@ -182,15 +191,5 @@ def _hint(status: int) -> str:
 
 @asynccontextmanager
 async def open_transport(base_url: str, redactor: Redactor, clock: Clock = SYSTEM) -> AsyncIterator[Transport]:
-    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
-    headers = {"accept": "application/json", "accept-encoding": "gzip", "user-agent": USER_AGENT}
-    async with httpx.AsyncClient(
-        headers=headers, limits=limits, follow_redirects=False, trust_env=False, verify=_trusted(base_url)
-    ) as client:
-        yield Transport(client, base_url, redactor, clock)
-
-
-def _trusted(base_url: str) -> bool | ssl.SSLContext:
-    """Whose certificates count. Without TLS at the one origin that is asked, nobody's: to load the authorities takes
-    20 ms."""
-    return True if urlsplit(base_url).scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    async with open_clients() as clients:
+        yield Transport(Exchange(clients.of, base_url, redactor), redactor, clock)

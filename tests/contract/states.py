@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
-from checkpoints import Checkpoints, Leases
+from checkpoints import Checkpoints, Leases, Tokens
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
+from checkpoints.postgres_tokens import PostgresTokens
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
+from checkpoints.sqlite_tokens import SqliteTokens
 from ingest.postgres import open_postgres
 from ingest.sqlite import open_database, path_of
 from migrations.runner import migrate
@@ -25,6 +27,7 @@ class State(NamedTuple):
     url: str
     leases: Leases
     checkpoints: Checkpoints
+    tokens: Tokens
 
 
 @asynccontextmanager
@@ -32,10 +35,10 @@ async def open_state(url: str) -> AsyncIterator[State]:
     if url.startswith("sqlite"):
         await migrate(url)
         async with open_database(path_of(url)) as database:
-            yield State(url, SqliteLeases(database), SqliteCheckpoints(database))
+            yield State(url, SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database))
     else:
         async with open_postgres(url) as postgres:
-            yield State(url, PostgresLeases(postgres), PostgresCheckpoints(postgres))
+            yield State(url, PostgresLeases(postgres), PostgresCheckpoints(postgres), PostgresTokens(postgres))
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

@@ -10,6 +10,8 @@ from ingest.config.model import Source, Stream
 from ingest.config.references import resolve
 from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, SourceRecord
+from ingest.sources.auth import State
+from ingest.sources.auth.keyring import open_keyring
 from ingest.sources.http import HttpSource
 from ingest.sources.transport import SYSTEM, Clock, open_transport
 from tests.harness.fake_api import FakeApi
@@ -55,11 +57,31 @@ async def opened(
     *,
     clock: Clock = SYSTEM,
     redactor: Redactor | None = None,
+    state: State | None = None,
 ) -> AsyncIterator[HttpSource]:
+    async with opened_twice(url, keys, above, clock=clock, redactor=redactor, state=state) as (source, _):
+        yield source
+
+
+@asynccontextmanager
+async def opened_twice(
+    url: str,
+    keys: Keys = NONE,
+    above: Keys = NONE,
+    *,
+    clock: Clock = SYSTEM,
+    redactor: Redactor | None = None,
+    state: State | None = None,
+) -> AsyncIterator[tuple[HttpSource, HttpSource]]:
+    """Two streams of one source that are configured alike."""
     redactor = redactor or Redactor()
     source, stream = configured(url, keys, above, redactor)
-    async with open_transport(source.base_url, redactor, clock) as transport:
-        yield HttpSource(source, stream, transport, redactor, WHERE)
+    async with (
+        open_transport(source.base_url, redactor, clock) as transport,
+        open_keyring("api", source, transport, redactor, state) as keyring,
+    ):
+        one, other = (HttpSource(source, stream, transport, keyring, redactor, WHERE) for _ in range(2))
+        yield one, other
 
 
 class Watching:

@@ -19,7 +19,7 @@ from ingest.errors import IngestError
 from ingest.redaction import Redactor
 from ingest.report import Outcome, Report
 from ingest.sources import Page
-from ingest.sources.auth import credentials
+from ingest.sources.auth.static import credentials
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import Answer, Request

@@ -51,7 +51,7 @@ def one(keys: str) -> str:
             "52: malformed reference; write ${env:NAME}, ${env:NAME:-default} or ${file:/run/secrets/name}",
         ),
         ('auth: {bearer: "${TOKEN}"}', "52: `${TOKEN}` is no reference; did you mean `${env:TOKEN}`?"),
-        ("auth: {}", "43: name exactly one of bearer, basic, api_key"),
+        ("auth: {}", "43: name exactly one of bearer, basic, api_key, oauth2"),
         ("auth: token", "43: `auth` must be a mapping (key: value), not text"),
         ('auth: {api_key: {in: body, name: k, value: "${env:K}"}}', "58: `body` is not one of header, query, cookie"),
         (
@@ -71,7 +71,6 @@ def one(keys: str) -> str:
             "62: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
         ),
         ("auth: ", "42: empty: requests would go out without credentials; fill it in, or leave it out"),
-        ("auth: {oauth2: {token_url: x}}", "44: `oauth2` is not supported by this version"),
         (
             "method: post",
             "45: `post` is not one of GET, POST, PUT, PATCH, QUERY, SEARCH, REPORT, PROPFIND, did you mean `POST`?",
@@ -102,6 +101,7 @@ def one(keys: str) -> str:
             "graphql: {query: q}, paginate: {type: page, body: $.after}",
             "87: `$.after` is no variable; write $.variables.after",
         ),
+        ("auth: {jwt: {key: x}}", "44: `jwt` is not supported by this version"),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
         ("retry: {statuses: 429}", "55: `statuses` must be a list, not one value: write […]"),

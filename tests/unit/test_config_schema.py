@@ -27,6 +27,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Auth": model.Auth,
     "Basic": model.Basic,
     "API key": model.ApiKey,
+    "OAuth 2": model.OAuth2,
     "Limits": model.Limits,
     "Timeout": model.Timeout,
     "Retry": model.Retry,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
 from ingest.sources.answers import Answer
-from ingest.sources.auth import credentials
+from ingest.sources.auth.static import credentials
 from ingest.sources.cursor import decode, describe
 from ingest.sources.listing import Lister
 from ingest.sources.pagination import Received

@@ -23,6 +23,8 @@ from checkpoints import StreamId
 from ingest.errors import RateLimited, SourceChanged, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.report import Outcome, Report, exit_code
+from ingest.sources.auth.keyring import keyring
+from ingest.sources.exchange import Exchange
 from ingest.sources.http import HttpSource
 from ingest.sources.transport import Transport
 from tests.harness import faults
@@ -449,7 +451,8 @@ def on_https(answers: list[httpx.Response], asked: list[httpx.URL]) -> tuple[htt
     source, stream = configured("https://api.example.com", NEXT_URL)
     client = httpx.AsyncClient(transport=httpx.MockTransport(handle))
     redactor = Redactor()
-    return client, HttpSource(source, stream, Transport(client, source.base_url, redactor), redactor, WHERE)
+    transport = Transport(Exchange(lambda url: client, source.base_url, redactor), redactor)
+    return client, HttpSource(source, stream, transport, keyring("api", source, transport, redactor), redactor, WHERE)
 
 
 @pytest.mark.parametrize(

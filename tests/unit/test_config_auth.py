@@ -1,0 +1,68 @@
+"""What is wrong with an `auth` is said with its place, before anything is asked for."""
+
+import pytest
+
+from ingest.config.loader import parse
+from ingest.config.references import resolve
+from ingest.errors import ConfigError
+from ingest.redaction import Redactor
+from tests.unit.test_config_loader import stream
+from tests.unit.test_config_mistakes import one
+
+BY_REFERENCE = "secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"
+URL = "token_url: https://login.example.com/token"
+CLIENT = f'{URL}, client_id: c, client_secret: "${{env:S}}"'
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (f'oauth2: {{{URL}, client_secret: "${{env:S}}"}}', "52: `client_id` is missing"),
+        (f"oauth2: {{{URL}, client_id: c, client_secret: s}}", BY_REFERENCE),
+        (f"oauth2: {{{CLIENT}, grant: refresh_token, refresh_token: r}}", BY_REFERENCE),
+        (f"oauth2: {{{CLIENT}, grant: password}}", "`password` is not one of client_credentials, refresh_token"),
+        (f"oauth2: {{{CLIENT}, grant: refresh_token}}", "`refresh_token` is missing: the first one, by reference"),
+        (
+            f'oauth2: {{{CLIENT}, refresh_token: "${{env:R}}"}}',
+            "`refresh_token` means nothing with grant: client_credentials; write grant: refresh_token",
+        ),
+        (f"oauth2: {{{URL}, client_id: c}}", "`client_secret` is missing: grant: client_credentials needs it"),
+        (
+            f'oauth2: {{{URL}, client_id: c, grant: refresh_token, refresh_token: "${{env:R}}", send_as: basic}}',
+            "`client_secret` is missing: send_as: basic needs it",
+        ),
+        (f"oauth2: {{{CLIENT}, send_as: header}}", "`header` is not one of body, basic"),
+        (f"oauth2: {{{CLIENT}, scopes: read}}", "`scopes` must be a list, not text: write […]"),
+        (f"oauth2: {{{CLIENT}, params: {{scope: x}}}}", "`scope` is set by `grant` and its keys"),
+        (
+            f"oauth2: {{{CLIENT.replace(URL, 'token_url: /token')}}}",
+            "`token_url` must be an absolute http or https URL",
+        ),
+        (f'bearer: "${{env:T}}", oauth2: {{{CLIENT}}}', "name exactly one of bearer, basic, api_key, oauth2"),
+    ],
+)
+def test_a_mistake_in_an_auth(keys: str, message: str) -> None:
+    assert message in one(f"auth: {{{keys}}}")
+
+
+def test_a_refresh_token_of_a_public_client_needs_no_client_secret() -> None:
+    keys = f'{URL}, client_id: c, grant: refresh_token, refresh_token: "${{env:R}}"'
+    assert parse(stream(f"path: /x, records: $, auth: {{oauth2: {{{keys}}}}}"))
+
+
+def test_a_token_url_is_looked_at_again_once_it_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGIN", "login.example.com")
+    monkeypatch.setenv("S", "client-secret")
+    oauth2 = CLIENT.replace("https://login.example.com", '"${env:LOGIN}"').replace('"/token', '/token"')
+    loaded = parse(stream(f"path: /x, records: $, auth: {{oauth2: {{{oauth2}}}}}"))
+    with pytest.raises(ConfigError, match=r"ingest\.yaml:6:64: must be an absolute http or https URL"):
+        resolve(loaded.config.sources["api"], Redactor(), loaded.within("sources.api"))
+
+
+def test_a_client_id_and_the_host_of_a_token_url_may_be_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"LOGIN": "https://login.example.com", "ID": "client-4711", "S": "client-secret"}.items():
+        monkeypatch.setenv(name, value)
+    oauth2 = 'token_url: "${env:LOGIN}/token", client_id: "${env:ID}", client_secret: "${env:S}"'
+    secrets = Redactor()
+    resolve(parse(stream(f"path: /x, records: $, auth: {{oauth2: {{{oauth2}}}}}")).config.sources["api"], secrets)
+    assert secrets.scrub("https://login.example.com/token client-4711 client-secret").endswith("token client-4711 ***")
