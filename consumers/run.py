@@ -4,7 +4,7 @@ An outage of the log ends a membership, not the consumer: it joins again. New to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from consumers.consumer import Consumer, Finish, Tally
+from consumers.consumer import Consumer, Finish
 from consumers.store import EventStore
+from consumers.tally import Tally
 from ingest import metrics
 from ingest.config.model import BatchLimits
 from ingest.deadletter import MARK, topic_for
@@ -108,13 +109,13 @@ class Runner:
 
     async def _consume(self, topic: str, stop: asyncio.Event, goal: "Goal | None") -> None:
         tally = self._tally(topic)
-        finish = None if goal is None else Finish(goal.ends, lambda: self._is_done(topic, goal))
+        finish = None if goal is None else Finish(goal.ends, lambda without: self._is_done(topic, goal, without))
         letters = Restoring(self.publisher, self.prepare)
         failures = 0
         while not stop.is_set():
             batches = tally.batches
             try:
-                if finish is not None and await finish.reached():
+                if finish is not None and await finish.reached(()):
                     return  # perhaps by another process, which on SQLite would not let us in
                 async with self._subscribe(tally) as subscription:
                     tally.failed = None
@@ -137,16 +138,16 @@ class Runner:
                 log.warning("cannot consume yet", group=tally.group, attempt=failures, error=str(exc))
                 await _wait(stop, backoff(failures, RETRY_BASE, RETRY_CAP))
 
-    async def _is_done(self, topic: str, goal: "Goal") -> bool:
-        """The store has reached the ends. Not where it stands behind the end of now: what that means, reading will say.
-        Raises ConfigError when the topic is another one than it was."""
+    async def _is_done(self, topic: str, goal: "Goal", without: Collection[int]) -> bool:
+        """The store has reached the ends, but for the partitions `without`. Not where it stands behind the end of now:
+        what that means, reading will say. Raises ConfigError when the topic is another one than it was."""
         info = (await self.admin.describe([topic])).get(topic)
         if info is None:  # deleted meanwhile: reading will say so
             return False
         if (await self.admin.topic_ids([topic])).get(topic, goal.topic_id) != goal.topic_id:
             raise ConfigError(f"{topic} was deleted and made anew while it was read: run again to read the new one")
         offsets = await self.store.offsets(self.name, topic, goal.topic_id)
-        if any(offsets.get(partition, 0) < end for partition, end in goal.ends.items()):
+        if any(offsets.get(p, 0) < end for p, end in goal.ends.items() if p not in without):
             return False
         now = info.end_offsets
         return all(offset <= now[partition] for partition, offset in offsets.items() if partition < len(now))

@@ -61,6 +61,7 @@ replaced = Counter(
     "ingest_consumer_topics_replaced_total", "Times that a topic turned out to be deleted and made anew", GROUP
 )
 paused = Gauge("ingest_consumer_paused", "1 while the store does not answer", GROUP)
+held = Gauge("ingest_consumer_held_partitions", "Partitions that wait until their dead letters are written", GROUP)
 progressed = Gauge("ingest_consumer_last_progress_timestamp_seconds", "When a batch was finished last", GROUP)
 lag = Gauge(
     "ingest_consumergroup_lag_records", "Records behind the end of the partition", ("group", "topic", "partition")

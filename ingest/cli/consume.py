@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from consumers.consumer import Tally
 from consumers.run import Runner, patiently
+from consumers.tally import Tally
 from ingest import topics
 from ingest.app import App
 from ingest.cli import show

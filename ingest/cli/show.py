@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from consumers.consumer import Tally
+from consumers.tally import Tally
 from ingest.report import Outcome, Report
 
 if TYPE_CHECKING:  # where nothing is drawn, Rich is not imported

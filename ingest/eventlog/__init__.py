@@ -4,7 +4,7 @@ A topic has a fixed number of partitions. A message goes to `partition_of(key, c
 the order in which they were published. A consumer group reads a topic independently of every other group.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple, Protocol
 
@@ -123,8 +123,9 @@ class Subscription(Protocol):
         """Tell the group that the batch is done, for lag tools; the truth is what the store keeps. Never moves back,
         never raises for a partition that was taken away meanwhile. Ends the hold that keeps its partitions here."""
 
-    async def rewind(self) -> None:
-        """Drop everything read ahead and begin again where the store stands (the `start` function is asked again)."""
+    async def rewind(self, without: Collection[int] = ()) -> None:
+        """Drop everything read ahead and begin again where the store stands (the `start` function is asked again).
+        `without`: partitions that are not read until the next rewind; they stay ours, and `lag` counts them."""
 
     async def idle(self, seconds: float) -> None:
         """Wait without reading, and stay a member: while the store does not answer. What was read ahead is kept."""

@@ -6,7 +6,7 @@ what was handed out is marked lost and `next_batch` raises Superseded; the store
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
@@ -56,6 +56,7 @@ class SqliteSubscription:
         self._topic_id = UNKNOWN_TOPIC  # of the topic in which `_places` are
         self._places: dict[int, Place] = {}  # empty until they are located
         self._ends: dict[int, int] = {}
+        self._without: frozenset[int] = frozenset()  # partitions that are not to be read now
         self._turn = 0  # the partition that the next batch begins with
         self._version: int | None = None  # of the file, when nothing was left to read
         self._handed_out = HandedOut()
@@ -74,7 +75,7 @@ class SqliteSubscription:
                 found = await self._database.read(self._look) if version != self._version else _Found({}, self._ends)
             if found is None:
                 log.warning("the topic was deleted and made anew while it was read", topic=self._topic)
-                await self.rewind()
+                self._begin_again()
                 continue
             self._ends = found.ends
             if found.records:
@@ -90,7 +91,11 @@ class SqliteSubscription:
         """Nothing to tell: the store's offsets are all there is."""
         self._handed_out.done(batch)
 
-    async def rewind(self) -> None:
+    async def rewind(self, without: Collection[int] = ()) -> None:
+        self._without = frozenset(without)
+        self._begin_again()
+
+    def _begin_again(self) -> None:
         self._handed_out.lose()
         self._places.clear()
         self._version = None
@@ -149,6 +154,8 @@ class SqliteSubscription:
             partition = (self._turn + n) % topic.partitions
             if records <= 0 or room <= 0:
                 break
+            if partition in self._without:
+                continue
             left = topic.partitions - n
             here = self._places.get(partition, Place(0, 0))  # not there: the topic grew
             piece = records_from(

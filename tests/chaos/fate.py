@@ -28,7 +28,7 @@ import os
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
@@ -195,8 +195,8 @@ class DoomedSubscription:
         await self._subscription.commit(batch)
         self._fate.at("after_offset_commit")
 
-    async def rewind(self) -> None:
-        await self._subscription.rewind()
+    async def rewind(self, without: Collection[int] = ()) -> None:
+        await self._subscription.rewind(without)
 
     async def idle(self, seconds: float) -> None:
         await self._subscription.idle(seconds)

@@ -137,6 +137,23 @@ async def test_rewind_loses_what_was_handed_out_and_begins_again_at_the_store(ev
     assert again[0].spans[0].start == 30
 
 
+async def test_partitions_may_be_left_out_until_the_next_rewind(event_log: EventLog) -> None:
+    topic, store = await new_topic(event_log, partitions=3), Store()
+    await publish(event_log, topic, numbered(90))
+    every = offsets_by_partition(await read_all(event_log, topic))
+    async with event_log.subscribe(topic, unique("g"), store, records=30, bytes=1_000_000, wait=WAIT) as subscription:
+        await some_batch(subscription)
+        await subscription.rewind({0, 1})
+        only = await batches_of(subscription, len(every[2]))
+        assert not (await subscription.next_batch()).spans
+        assert offsets_by_partition(records_of(only)) == {2: every[2]}
+        assert subscription.lag() == {0: len(every[0]), 1: len(every[1]), 2: 0}
+        assert subscription.partitions() == {0, 1, 2}
+        await subscription.rewind({2})
+        rest = await batches_of(subscription, len(every[0]) + len(every[1]))
+    assert offsets_by_partition(records_of(rest)) == {partition: every[partition] for partition in (0, 1)}
+
+
 async def test_a_lost_batch_may_be_committed_and_moves_nothing(event_log: EventLog) -> None:
     topic = await new_topic(event_log, partitions=1)
     await publish(event_log, topic, numbered(20))

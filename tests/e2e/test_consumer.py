@@ -16,10 +16,10 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from checkpoints.sqlite import SqliteLeases
-from consumers.consumer import Tally
 from consumers.run import Runner
 from consumers.store import EventStore, Query, Written
 from consumers.store.postgres import PostgresStore
+from consumers.tally import Tally
 from ingest import topics
 from ingest.app import App
 from ingest.config.loader import parse
@@ -378,23 +378,52 @@ async def test_a_dead_letter_topic_that_is_gone_is_made_again(engine: Engine, tm
         assert [record.value for record in await place.dead()] == [b"{"]
 
 
-async def test_partitions_without_a_bad_record_do_not_wait_for_the_dead_letters(tmp_path: Path) -> None:
-    """In a SQLite file one batch has records of every partition."""
-    async with opened(Engine("embedded", {}), tmp_path) as place:
-        good = [event(f"good-{n}") for n in range(50)]
+async def test_partitions_without_a_bad_record_are_read_on_while_the_dead_letters_cannot_be_written(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.burials.GRACE", 0.1)
+    async with opened(engine, tmp_path) as place:
+        if isinstance(place.where, str):
+            place.runner.log = KafkaLog(place.where, times=Times(look_every=0.3))
         broken = event("broken", b"{")
-        await place.publish(*good, broken)
         poisoned = partition_of(broken.key, 3)
+        good = [event(f"good-{n}") for n in range(50)]
+        later = [event(f"later-{n}") for n in range(50)]
+        waiting = sum(partition_of(message.key, 3) == poisoned for message in [*good, broken, *later])
+        elsewhere = sum(partition_of(message.key, 3) != poisoned for message in later)
+        await place.publish(*good, broken)
         place.runner.publisher = refusing = Refusing(place.publisher, 1_000_000, after=False)
         async with running(place):
-            await until(lambda: has_offsets(place, 2))
+            await until(lambda: shows(place, "ingest_consumer_held_partitions", 1))
+            [tally] = place.runner.tallies.values()
+            assert f"dead letters of partition {poisoned} are not written: refused by the test" in (tally.blocked or "")
+            await place.publish(*later)
+            await until(lambda: has_counted(tally, 50 + elsewhere))
             assert set(await place.offsets()) == {0, 1, 2} - {poisoned}
-            assert len(await place.stored()) == 50
+            await until(lambda: lag_is(place, poisoned, waiting))
             refusing.left = 0
-            await until(lambda: has_offsets(place, 3))
+            await until(lambda: has_counted(tally, 100))
+            await until(lambda: is_blocked(tally, False))
+            assert sample("ingest_consumer_held_partitions", place.topic) == 0
         assert [record.value for record in await place.dead()] == [b"{"]
-        [tally] = place.runner.tallies.values()
-        assert (tally.inserted, tally.duplicates, tally.dead_letters) == (50, 0, 1)
+        assert (tally.duplicates, tally.dead_letters) == (0, 1)
+        assert sum((await place.offsets()).values()) == 101
+
+
+async def test_once_reads_the_other_partitions_to_their_end_before_it_fails_for_dead_letters_that_have_no_place(
+    engine: Engine, tmp_path: Path
+) -> None:
+    async with opened(engine, tmp_path) as place:
+        broken = event("broken", b"{")
+        await place.publish(broken, *(event(f"good-{n}") for n in range(1_500)))
+
+        async def nowhere(names: Sequence[str]) -> None:
+            pass
+
+        place.runner.prepare = nowhere
+        tally = await place.consume()
+        assert f"{place.topic}.dlq.warehouse does not exist" in (tally.failed or "")
+        assert set(await place.offsets()) == {0, 1, 2} - {partition_of(broken.key, 3)}
 
 
 async def test_metrics_of_a_consumer_are_there_from_the_start_and_those_of_partitions_end_with_it(
@@ -506,6 +535,10 @@ async def shows(place: Place, name: str, value: float, **labels: str) -> bool:
 async def lag_is_shown(place: Place, partitions: set[int]) -> bool:
     name = "ingest_consumergroup_lag_records"
     return {p for p in range(3) if sample(name, place.topic, partition=str(p)) is not None} == partitions
+
+
+async def lag_is(place: Place, partition: int, records: int) -> bool:
+    return sample("ingest_consumergroup_lag_records", place.topic, partition=str(partition)) == records
 
 
 async def test_once_beside_a_consumer_that_has_done_it_all_ends_at_once(engine: Engine, tmp_path: Path) -> None:

@@ -45,17 +45,22 @@ class Intake:
         self.topic_id = UNKNOWN_TOPIC  # of the topic in which `places` are
         self.places: dict[int, Place] = {}  # of all owned partitions; empty until they are located, another one then
         self.taken: dict[int, list[KafkaRecord]] = {}  # partition → records not handed out yet
+        self.ends: Mapping[int, int] = {}  # partition → offset, as somebody asked last
+        self.without: frozenset[int] = frozenset()  # partitions that are not to be read now
         self.emptying = 0  # polls that took all that had arrived
         self.moved = False  # records came, since whoever looks set it to false
         self._typical = max(1, bytes // FIRST_PIECE)  # bytes of a record, as those that came last
 
-    def begin(self, topic_id: str, places: dict[int, Place]) -> None:
-        """Read on from there."""
-        self.topic_id, self.places = topic_id, places
-        partitions = [TopicPartition(self._topic, partition) for partition in places]
-        for tp in partitions:
-            self._consumer.seek(tp, places[tp.partition].fetched)
-        self._consumer.resume(*partitions)
+    def begin(self, topic_id: str, places: dict[int, Place], ends: Mapping[int, int]) -> None:
+        """Read on from there. `ends` of the partitions, for those that are not read."""
+        self.topic_id, self.places, self.ends = topic_id, places, ends
+        for partition, here in places.items():
+            tp = TopicPartition(self._topic, partition)
+            self._consumer.seek(tp, here.fetched)
+            if partition in self.without:
+                self._consumer.pause(tp)
+            else:
+                self._consumer.resume(tp)
 
     def drop(self) -> None:
         self.places = {}
@@ -64,8 +69,9 @@ class Intake:
     def lag(self) -> Mapping[int, int]:
         lag = {}
         for partition, here in self.places.items():
-            end = self._consumer.highwater(TopicPartition(self._topic, partition))
-            lag[partition] = len(self.taken.get(partition, ())) + max(0, (end or 0) - here.fetched)
+            known = self._consumer.highwater(TopicPartition(self._topic, partition))
+            end = max(known or 0, self.ends.get(partition, 0))
+            lag[partition] = len(self.taken.get(partition, ())) + max(0, end - here.fetched)
         return lag
 
     async def take(self) -> None:
@@ -118,7 +124,7 @@ class Intake:
         records: list[KafkaRecord] = []
         spans: list[Span] = []
         for partition, here in self.places.items():
-            if partition not in self.taken and here.fetched > here.handed:
+            if partition not in self.taken and partition not in self.without and here.fetched > here.handed:
                 spans.append(self._span(partition, here.fetched))
         room = self._bytes
         for partition, found in list(self.taken.items()):
@@ -133,8 +139,9 @@ class Intake:
             records += found[:count]
             spans.append(self._span(partition, found[count - 1].offset + 1))
         batch = Batch(records, tuple(spans))
-        for here in self.places.values():  # that offsets were trimmed may be known later than what comes after them
-            batch.trimmed, here.trimmed = batch.trimmed + here.trimmed, 0
+        for partition, here in self.places.items():
+            if partition not in self.without:  # that they were trimmed may be known later than what comes after them
+                batch.trimmed, here.trimmed = batch.trimmed + here.trimmed, 0
         return batch
 
     async def _poll(self, wait: float, records: int) -> Mapping[TopicPartition, list[KafkaRecord]]:

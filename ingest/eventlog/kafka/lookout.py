@@ -91,6 +91,7 @@ class Lookout:
         self.trouble, self._failing = None, 0.0
         if intake.places is not places:
             return None
+        intake.ends = {tp.partition: end for tp, end in ends.items()}
         if topic_id != intake.topic_id:
             log.warning("the topic was deleted and made anew while it was read", topic=self._topic, group=self._group)
             self._start_over()
@@ -99,8 +100,9 @@ class Lookout:
             await intake.find_trimmed(jumps)
         if intake.places is not places:
             return None
-        answered = {p: self._consumer.last_poll_timestamp(TopicPartition(self._topic, p)) for p in places}
-        return self.watchdog.looked(Look(stands, {tp.partition: end for tp, end in ends.items()}, answered, emptying))
+        read = {partition: position for partition, position in stands.items() if partition not in intake.without}
+        answered = {p: self._consumer.last_poll_timestamp(TopicPartition(self._topic, p)) for p in read}
+        return self.watchdog.looked(Look(read, intake.ends, answered, emptying))
 
     async def _position(self, partition: int) -> int:
         """aiokafka's, which also passes what is no record. Raises LogUnavailable when there is none."""

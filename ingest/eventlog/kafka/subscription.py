@@ -8,7 +8,7 @@ new one. A topic that was deleted and made anew behind us is read from its begin
 """
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -83,7 +83,8 @@ class KafkaSubscription:
         finally:
             self._handed_out.done(batch)
 
-    async def rewind(self) -> None:
+    async def rewind(self, without: Collection[int] = ()) -> None:
+        self._intake.without = frozenset(without)
         self._begin_again()
 
     async def idle(self, seconds: float) -> None:
@@ -156,7 +157,7 @@ class KafkaSubscription:
         }
         if topic_id != self._intake.topic_id:
             self._commits.begin_again()
-        self._intake.begin(topic_id, places)
+        self._intake.begin(topic_id, places, {tp.partition: end[tp] for tp in partitions})
         self._settled = True
 
     def _begin_again(self) -> None:
