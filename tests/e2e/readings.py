@@ -4,7 +4,7 @@ Every reading gives the source as YAML and the environment that it refers to."""
 
 from typing import NamedTuple
 
-from tests.harness.apis import couch, json_server, kinto, odata, pocketbase, synapse
+from tests.harness.apis import couch, json_server, kinto, odata, pocketbase, relay, synapse
 
 
 class Reading(NamedTuple):
@@ -106,6 +106,33 @@ def with_odata(api: odata.OData) -> Reading:
         paginate: {{type: next_url, from: '$["@odata.nextLink"]'}}
 """
     return Reading(source, {"PASSWORD": odata.PASSWORD})
+
+
+def with_relay(api: relay.Relay) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /graphql
+        graphql:
+          query: |
+            query ($size: Int, $after: Cursor) {{
+              allOrders(first: $size, after: $after, orderBy: [UPDATED_ASC, ID_ASC]) {{
+                pageInfo {{ hasNextPage endCursor }}
+                nodes {{ id title amount updated }}
+              }}
+            }}
+          variables: {{size: 50}}
+        records: $.data.allOrders.nodes
+        id: id
+        version: updated
+        paginate:
+          type: cursor
+          from: $.data.allOrders.pageInfo.endCursor
+          more: $.data.allOrders.pageInfo.hasNextPage
+          body: $.variables.after
+"""
+    return Reading(source, {})
 
 
 def with_synapse(api: synapse.Synapse) -> Reading:

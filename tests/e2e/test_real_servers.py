@@ -12,7 +12,7 @@ import pytest
 from tests.e2e import readings
 from tests.e2e.command import Engine, Ingest
 from tests.e2e.readings import Reading
-from tests.harness.apis import Api, Record, couch, json_server, kinto, odata, pocketbase, synapse
+from tests.harness.apis import Api, Record, couch, json_server, kinto, odata, pocketbase, relay, synapse
 from tests.harness.names import unique
 
 EMBEDDED = Engine("embedded", {})
@@ -43,6 +43,10 @@ CASES = {
     "json-server by links": Case(json_server.start, readings.with_links, False),
     "json-server by offsets": Case(json_server.start, readings.with_offsets, False),
     "CouchDB's protocol": Case(couch.start, readings.with_couch, True, lambda payload: payload["doc"]),
+}
+CASES_OVER_POSTGRES = {
+    "OData": Case(odata.start, readings.with_odata, False),
+    "GraphQL with Relay's cursors": Case(relay.start, readings.with_relay, False),
 }
 
 
@@ -88,11 +92,12 @@ async def test_what_a_server_holds_is_what_the_store_has_after_changes_and_delet
         await compared(api, case, Pipeline(tmp_path, EMBEDDED, case.read(api)))
 
 
-async def test_what_odata_holds_goes_through_kafka_into_postgres(
-    bare_postgres_url: str, servers: Engine, tmp_path: Path
+@pytest.mark.parametrize("name", CASES_OVER_POSTGRES)
+async def test_what_a_server_over_postgres_holds_goes_through_kafka_into_postgres(
+    name: str, bare_postgres_url: str, servers: Engine, tmp_path: Path
 ) -> None:
-    with closing(odata.start(tmp_path, bare_postgres_url)) as api:
-        case = Case(odata.start, readings.with_odata, False)
+    case = CASES_OVER_POSTGRES[name]
+    with closing(case.api(tmp_path, bare_postgres_url)) as api:
         await compared(api, case, Pipeline(tmp_path, servers, case.read(api)))
 
 

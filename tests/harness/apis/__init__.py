@@ -34,12 +34,13 @@ class Api(Protocol):
 
 
 class Served:
-    """A process that answers at `url`. `owner`: a client for those who run it."""
+    """A process that answers at `url`, and what it prints. `owner`: a client for those who run it."""
 
     def __init__(self, command: list[str], port: int, directory: Path, *, ready: str = "/", **env: str) -> None:
         self.url = f"http://127.0.0.1:{port}"
         self.owner = httpx.Client(base_url=self.url, trust_env=False, timeout=30.0)
-        self._child = Child(command, log=directory / "server.log", cwd=directory, env=env)
+        self.log = directory / "server.log"
+        self._child = Child(command, log=self.log, cwd=directory, env=env)
         self._child.wait_until(lambda: self._answers(ready), timeout=START_TIMEOUT, name=command[0])
 
     def _answers(self, path: str) -> bool:
