@@ -12,14 +12,14 @@ class Reading(NamedTuple):
     environment: dict[str, str]
 
 
-def with_kinto(api: kinto.Kinto) -> Reading:
+def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}/v1
     auth: {{basic: {{user: {kinto.USER}, password: "${{env:PASSWORD}}"}}}}
     streams:
       orders:
         path: /buckets/shop/collections/orders/records
-        params: {{_limit: 50, _sort: last_modified}}
+        params: {{_limit: {size}, _sort: last_modified}}
         records: $.data
         id: id
         version: last_modified
@@ -29,7 +29,7 @@ def with_kinto(api: kinto.Kinto) -> Reading:
     return Reading(source, {"PASSWORD": kinto.PASSWORD})
 
 
-def with_pocketbase(api: pocketbase.PocketBase) -> Reading:
+def with_pocketbase(api: pocketbase.PocketBase, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}/api
     auth: {{api_key: {{in: header, name: Authorization, value: "${{env:TOKEN}}"}}}}
@@ -40,18 +40,18 @@ def with_pocketbase(api: pocketbase.PocketBase) -> Reading:
         records: $.items
         id: id
         version: updated
-        paginate: {{type: page, param: page, size_param: perPage, size: 50, total_pages: $.totalPages}}
+        paginate: {{type: page, param: page, size_param: perPage, size: {size}, total_pages: $.totalPages}}
 """
     return Reading(source, {"TOKEN": api.token})
 
 
-def with_links(api: json_server.JsonServer) -> Reading:
+def with_links(api: json_server.JsonServer, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}
     streams:
       orders:
         path: /orders
-        params: {{_page: 1, _limit: 50, _sort: revision}}
+        params: {{_page: 1, _limit: {size}, _sort: revision}}
         records: $
         id: id
         version: revision
@@ -61,7 +61,7 @@ def with_links(api: json_server.JsonServer) -> Reading:
     return Reading(source, {})
 
 
-def with_offsets(api: json_server.JsonServer) -> Reading:
+def with_offsets(api: json_server.JsonServer, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}
     streams:
@@ -70,19 +70,19 @@ def with_offsets(api: json_server.JsonServer) -> Reading:
         params: {{_sort: revision}}
         records: $
         id: id
-        paginate: {{type: offset, param: _start, size_param: _limit, size: 50, total: header.X-Total-Count}}
+        paginate: {{type: offset, param: _start, size_param: _limit, size: {size}, total: header.X-Total-Count}}
         incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
 """
     return Reading(source, {})
 
 
-def with_couch(api: couch.Couch) -> Reading:
+def with_couch(api: couch.Couch, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}
     streams:
       orders:
         path: /orders/_changes
-        params: {{include_docs: true, limit: 50}}
+        params: {{include_docs: true, limit: {size}}}
         records: $.results
         id: id
         version: changes[0].rev
@@ -108,7 +108,7 @@ def with_odata(api: odata.OData) -> Reading:
     return Reading(source, {"PASSWORD": odata.PASSWORD})
 
 
-def with_relay(api: relay.Relay) -> Reading:
+def with_relay(api: relay.Relay, size: int = 50) -> Reading:
     source = f"""
     base_url: {api.url}
     streams:
@@ -122,7 +122,7 @@ def with_relay(api: relay.Relay) -> Reading:
                 nodes {{ id title amount updated }}
               }}
             }}
-          variables: {{size: 50}}
+          variables: {{size: {size}}}
         records: $.data.allOrders.nodes
         id: id
         version: updated

@@ -1,11 +1,12 @@
 """Servers that nobody here wrote, read to the end, and again after records were changed and deleted there: what came
 out is compared with what each of them holds, id by id and field by field."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.e2e import readings
 from tests.e2e.command import Engine, Ingest
 from tests.e2e.readings import Reading
 from tests.harness.apis import Api, Record, couch, json_server, kinto, odata, pocketbase, relay, synapse
+from tests.harness.apis.orders import Clerk, orders
 from tests.harness.names import unique
 
 EMBEDDED = Engine("embedded", {})
@@ -32,7 +34,7 @@ def as_it_is(record: Record) -> Record:
 
 class Case(NamedTuple):
     api: Callable[..., Api]
-    read: Callable[[Any], Reading]
+    read: Callable[..., Reading]
     says_what_is_deleted: bool
     picked: Callable[[Record], Record] = as_it_is  # what `held` shows of a record
 
@@ -44,18 +46,11 @@ CASES = {
     "json-server by offsets": Case(json_server.start, readings.with_offsets, False),
     "CouchDB's protocol": Case(couch.start, readings.with_couch, True, lambda payload: payload["doc"]),
 }
+INCREMENTAL = [name for name, case in CASES.items() if case.says_what_is_deleted]
 CASES_OVER_POSTGRES = {
     "OData": Case(odata.start, readings.with_odata, False),
     "GraphQL with Relay's cursors": Case(relay.start, readings.with_relay, False),
 }
-
-
-def order(n: int, title: str = "") -> Record:
-    return {"title": title or f'Nº {n}: "½ \\ ünïcode" \u2028 🚲', "amount": n * 1000}
-
-
-def orders(first: int, last: int, title: str = "") -> dict[str, Record]:
-    return {f"order{n:010d}": order(n, title) for n in range(first, last + 1)}
 
 
 class Pipeline:
@@ -99,6 +94,24 @@ async def test_what_a_server_over_postgres_holds_goes_through_kafka_into_postgre
     case = CASES_OVER_POSTGRES[name]
     with closing(case.api(tmp_path, bare_postgres_url)) as api:
         await compared(api, case, Pipeline(tmp_path, servers, case.read(api)))
+
+
+@pytest.mark.parametrize("name", INCREMENTAL)
+async def test_what_changes_while_it_is_read_arrives_with_the_next_run_at_the_latest(name: str, tmp_path: Path) -> None:
+    case = CASES[name]
+    with closing(case.api(tmp_path)) as api:
+        clerk = Clerk(api, 200)
+        pipeline = Pipeline(tmp_path, EMBEDDED, case.read(api, size=5))
+        for _ in range(2):
+            running = asyncio.create_task(pipeline.sync())
+            while not running.done():
+                await asyncio.to_thread(clerk.work)
+            assert await running > 0
+        await pipeline.sync()
+        newest = await pipeline.newest()
+        assert {id for id, payload in newest.items() if payload.get("deleted")} == clerk.deleted
+        left = {id: case.picked(payload) for id, payload in newest.items() if id not in clerk.deleted}
+        assert left == api.held()
 
 
 async def test_a_timeline_that_grows_is_read_to_its_end_and_says_what_was_taken_back(tmp_path: Path) -> None:
