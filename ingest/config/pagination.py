@@ -3,16 +3,22 @@
 Every type accepts only the ends that it can see: a page number has no token, a token has no total.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ingest.config.part import Mistake, Part
 from ingest.config.requests import Placed
-from ingest.config.values import AnswerPath, Count, FirstToken, Flag, TokenPath, Whole
+from ingest.config.values import AnswerPath, Count, FirstToken, Flag, ObjectPath, TokenPath, Whole, plain_path
 
 Natural = Annotated[Whole, Field(ge=0)]
+
+
+def _fields(fields: Mapping[str, str]) -> Mapping[str, str]:
+    for path in fields:
+        plain_path(path)
+    return fields
 
 
 class Paginate(Part):
@@ -58,6 +64,8 @@ class LinkHeader(Paginate):
     type: Literal["link"]
     rel: str = "next"
     """The relation that leads on."""
+    rebase: Flag = False
+    """Whether only path and query of that URL count, behind base_url's host: for APIs that name an inner one."""
 
 
 class NextUrl(Paginate):
@@ -68,6 +76,10 @@ class NextUrl(Paginate):
     type: Literal["next_url"]
     from_: AnswerPath = Field(alias="from")
     """Where that URL stands: $.next, header.X-Next."""
+    keep_params: tuple[str, ...] = ()
+    """Parameters of the first request that the URL gets where it lacks them."""
+    rebase: Flag = False
+    """Whether only path and query of that URL count, behind base_url's host: for APIs that name an inner one."""
 
 
 class CursorToken(Turned):
@@ -128,17 +140,53 @@ class Offset(Turned):
         yield from _counted(self, "total", self.total is not None)
 
 
+class Keyset(Paginate):
+    """The next page begins behind the last row, told by a few of its fields."""
+
+    ENDS = ("auto", "empty", "short")
+
+    type: Literal["keyset"]
+    fields: Annotated[Mapping[str, str], AfterValidator(_fields)] = Field(min_length=1)
+    """Field of the last row → the query parameter that takes it."""
+    size_param: str | None = None
+    """The query parameter that takes `size`."""
+    size: Count | None = None
+    """Rows per page."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        yield from super().mistakes()
+        params = [*self.fields.values(), *filter(None, [self.size_param])]
+        for name in {name for name in params if params.count(name) > 1}:
+            yield "size_param" if name == self.size_param else "fields", f"`{name}` cannot carry two values"
+        yield from _sized(self)
+
+
+class ObjectToken(Paginate):
+    """The answer holds an object, each of whose keys becomes a parameter of the next request."""
+
+    ENDS = ("auto", "no_token", "empty")
+
+    type: Literal["object"]
+    from_: ObjectPath = Field(alias="from")
+    """Where that object stands: $.continue."""
+
+
 def _counted(part: PageNumber | Offset, total: str, declared: bool) -> Iterable[Mistake]:
     if part.end == "total" and not declared:
         yield "end", f"`end: total` needs `{total}`: where the API says it"
-    if part.end == "short" and part.size is None:
-        yield "end", "`end: short` needs `size`: how many rows a full page has"
-    if part.size_param is not None and part.size is None:
-        yield "size_param", "`size_param` needs `size`: what to send"
+    yield from _sized(part)
     if part.size_param is not None and part.places == ["param"] and part.size_param == part.param:
         yield "size_param", f"`{part.param}` cannot carry both the place and the size"
 
 
+def _sized(part: PageNumber | Offset | Keyset) -> Iterable[Mistake]:
+    if part.end == "short" and part.size is None:
+        yield "end", "`end: short` needs `size`: how many rows a full page has"
+    if part.size_param is not None and part.size is None:
+        yield "size_param", "`size_param` needs `size`: what to send"
+
+
 AnyPaginate = Annotated[
-    SinglePage | LinkHeader | NextUrl | CursorToken | PageNumber | Offset, Field(discriminator="type")
+    SinglePage | LinkHeader | NextUrl | CursorToken | PageNumber | Offset | Keyset | ObjectToken,
+    Field(discriminator="type"),
 ]

@@ -100,14 +100,14 @@ def _reader(*roots: Root, several: bool = True) -> PlainValidator:
 
 
 def plain_path(value: object) -> JsonPath:
-    """To one place in a body: names and positions, nothing that fans out. Raises ValueError."""
+    """To one place: names and positions, nothing that fans out. Raises ValueError."""
     if isinstance(value, JsonPath):
         return value
     if not isinstance(value, str) or "${" in value:
-        raise ValueError("write a path into the body: $.page.after")
+        raise ValueError("write a path: a.b or $.a.b")
     path = parse(value)
     if not path.steps or any(isinstance(step, Every) for step in path.steps):
-        raise ValueError(f"`{value}` is no single place in a body; write $.page.after")
+        raise ValueError(f"`{value}` is no single place; write a.b or $.a.b")
     return path
 
 
@@ -281,6 +281,7 @@ Flag = Annotated[bool, Strict()]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 
 RecordPath = Annotated[JsonPath, _reader(), _text()]
+ObjectPath = Annotated[JsonPath, _reader(several=False), _text()]
 AnswerPath = Annotated[JsonPath, _reader(Root.HEADER, several=False), _text()]
 TokenPath = Annotated[JsonPath, _reader(Root.HEADER, Root.LAST, several=False), _text()]
 IdPaths = Annotated[

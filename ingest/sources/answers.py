@@ -4,7 +4,7 @@ Read by the strict reader as a whole, else by the tolerant one, so that one bad 
 neighbours stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -63,6 +63,10 @@ class Answer:
         if self._root is None or isinstance(self._root, dict):
             raise TypeError
         return self._root
+
+    def members(self) -> Mapping[str, Slice]:
+        """Of the outermost object. Raises TypeError where it is none."""
+        return self._members(self.body)
 
     def first(self, steps: Sequence[Step]) -> Slice | None:
         """The first value that the steps reach, or None."""

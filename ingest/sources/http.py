@@ -16,7 +16,8 @@ from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
 from ingest.sources.exchange import Response
-from ingest.sources.listing import Lister, LoopGuard
+from ingest.sources.guard import LoopGuard
+from ingest.sources.listing import Lister
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
 from ingest.sources.template import Template

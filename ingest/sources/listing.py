@@ -7,17 +7,15 @@ one, and a request or a page that repeats is an error.
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
-from urllib.parse import urlsplit, urlunsplit
 
 from msgspec.structs import replace
 
-from ingest.config.model import Source, Stream
+from ingest.config.model import NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
 from ingest.sources import Notice, Page
-from ingest.sources.auth import Credentials
+from ingest.sources.auth import Credentials, encoded
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.incremental import Bounds, Progress
-from ingest.sources.links import SHOWN
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
@@ -48,7 +46,8 @@ class Lister:
     ) -> None:
         self._stream, self._template = stream, template
         self._credentials, self._scrub = credentials, scrub
-        self._paginator = paginator(stream.paginate)
+        self._paginator = paginator(stream.paginate, source.base_url)
+        self._keep = stream.paginate.keep_params if isinstance(stream.paginate, NextUrl) else ()
         self._bounds = Bounds(stream.incremental) if stream.incremental else None
         self._reader = RecordReader(stream)
         self._fingerprint = fingerprint(source, stream, scrub)
@@ -63,7 +62,9 @@ class Lister:
         if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
             window = (bounds.since(high_water) if bounds else None, None)
             return State(Listing(_text(now), window, self._paginator.first()), Progress(high_water))
-        listing = cursor.listing
+        listing, url = cursor.listing, cursor.listing.page.url
+        if url is not None:
+            listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
         return State(listing, Progress(high_water, reached, last, listing.disorder), resumed=True)
 
@@ -89,7 +90,7 @@ class Lister:
         since, until = listing.window
         values = {"window.start": since, "window.end": until, "cursor": since}
         puts = [*self._bounds_sent(since), *self._paginator.puts(listing.page)]
-        return self._template.request(values, puts, listing.page.url)
+        return self._template.request(values, puts, listing.page.url, self._keep)
 
     def _bounds_sent(self, since: str | None) -> Sequence[Put]:
         incremental = self._stream.incremental
@@ -107,7 +108,8 @@ class Lister:
             raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
         bounds = self._bounds
         progress = bounds.advance(state.progress, records, asked, now) if bounds else state.progress
-        after = self._paginator.after(state.listing.page, received) if received else self._nothing(state.listing.page)
+        here = state.listing
+        after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if bounds is not None and bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
         listing = self._next(state.listing, progress, after, count)
@@ -122,12 +124,6 @@ class Lister:
             notices=(*self._notices(received, state, progress), *_changed(changed)),
         )
         return page, State(listing, progress)
-
-    def _nothing(self, token: Token) -> Stop:
-        """The API answered that there is no content; where a total decides, that is a contradiction."""
-        if self._stream.paginate.end == "total" and token.total is not None and token.rows < token.total:
-            raise SourceChanged(f"no content after {token.rows} of {token.total} rows that were declared")
-        return Stop("no content")
 
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:
@@ -191,38 +187,12 @@ class Lister:
 
     def _fit_to_save(self, listing: Listing) -> Listing | None:
         """Without our secrets. None where one cannot be taken off: a crash then repeats the window."""
-        url = listing.page.url
-        if url is not None:
-            listing = replace(listing, page=replace(listing.page, url=self._credentials.strip(url)))
-        text = f"{listing.page.url} {listing.page.token}"
-        return listing if self._scrub(text) == text else None
-
-
-class LoopGuard:
-    """No request is made twice in a listing, no two pages in a row hold the same ids. Remembers 8 bytes a request."""
-
-    def __init__(self, *, has_ids: bool) -> None:
-        self._has_ids = has_ids
-        self._requests: set[bytes] = set()
-        self._ids: tuple[str, ...] = ()
-
-    def request(self, request: Request) -> None:
-        mark = request.mark()
-        if mark in self._requests:
-            asked = urlunsplit(("", "", *urlsplit(request.url)[2:]))[:SHOWN]
-            raise SourceChanged(
-                f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
-            )
-        self._requests.add(mark)
-
-    def page(self, page: Page) -> None:
-        """A page that ends the listing may be like the one before it."""
-        if page.stop is not None:
-            return
-        ids = tuple(record.id for record in page.records) if self._has_ids else ()
-        if ids and ids == self._ids:
-            raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")
-        self._ids = ids
+        page, ours = listing.page, self._credentials
+        url = None if page.url is None else self._template.relative(ours.strip(page.url))
+        params = {name: value for name, value in page.params.items() if ours.strip(f"?{encoded([(name, value)])}")}
+        texts = [url or "", page.token or "", *page.keys, *params.values()]
+        fit = all(self._scrub(text) == text for text in texts)
+        return replace(listing, page=replace(page, url=url, params=params)) if fit else None
 
 
 def _changed(count: int) -> Iterator[Notice]:

@@ -6,11 +6,11 @@ that is unfiltered) is left out, with the parameter, header or member of the bod
 parameters are no part of a request: credentials put them on.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from urllib.parse import unquote_plus
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 from ingest.config import placeholders
-from ingest.config.model import Source, Stream
+from ingest.config.model import Keyset, Source, Stream
 from ingest.config.placeholders import Pattern
 from ingest.errors import ConfigError
 from ingest.sources.auth import with_params
@@ -21,6 +21,7 @@ from ingest.sources.placement import Put, as_text
 from ingest.sources.request import Request
 
 NOTHING: Sequence[Put] = ()
+OURS = "{base_url}"  # stands in a saved URL for a base_url with a secret in it
 
 
 class Template:
@@ -30,6 +31,8 @@ class Template:
     saved URL may hold."""
 
     def __init__(self, source: Source, stream: Stream, scrub: Callable[[str], str]) -> None:
+        self._base_url = source.base_url.rstrip("/")
+        self._base_is_secret = scrub(self._base_url) != self._base_url
         self._path, self._query, in_path = _address(source.base_url, stream.path, scrub)
         self._names_cursor = isinstance(self._path, Pattern) and "cursor" in self._path.names
         params = {**in_path, **texts({**source.params, **stream.params})}
@@ -45,13 +48,19 @@ class Template:
         self.secret_params = listed(secret, stream.list_style)
         self.secret_headers = [value for value in self._headers.values() if _is_secret(value, scrub)]
 
-    def request(self, values: Values = NO_VALUES, puts: Sequence[Put] = NOTHING, url: str | None = None) -> Request:
+    def request(
+        self,
+        values: Values = NO_VALUES,
+        puts: Sequence[Put] = NOTHING,
+        url: str | None = None,
+        keep: Collection[str] = (),
+    ) -> Request:
         """What is put in replaces the same name; of two, the later one stays. `url`: that the API named for the next
-        page, which has the parameters in it.
+        page, with parameters of its own; `keep`: those of ours that it gets where it lacks them.
 
         Raises SourceChanged for a value that cannot stand where it should, ConfigError for a path that has none yet."""
         return Request(
-            url=self._url(values, puts) if url is None else url,
+            url=self._url(values, puts) if url is None else self._kept(url, values, puts, keep),
             method=self._method,
             headers=self._filled_headers(values, puts),
             body=self._content.body(values, puts),
@@ -60,10 +69,28 @@ class Template:
     def _url(self, values: Values, puts: Sequence[Put]) -> str:
         put = {one.where.param: as_text(one.value) for one in puts if one.where.param is not None}
         params = {**filled_params(self._params, values), **put}
-        pairs = [pair for pair in self._query if unquote_plus(pair.partition("=")[0]) not in put]
+        pairs = [pair for pair in self._query if _name(pair) not in put]
         query = [text for pair in pairs if (text := filled(pair, values, percent)) is not None]
         path = self._filled_path(values, puts)
         return with_params(f"{path}?{'&'.join(query)}" if query else path, listed(params, self._style))
+
+    def _kept(self, url: str, values: Values, puts: Sequence[Put], keep: Collection[str]) -> str:
+        if not keep:
+            return url
+        parts = urlsplit(url)
+        has = {_name(pair) for pair in parts.query.split("&")}
+        ours = urlsplit(self._url(values, puts)).query.split("&")
+        added = [pair for pair in ours if (name := _name(pair)) in keep and name not in has]
+        return urlunsplit(parts._replace(query="&".join(filter(None, [parts.query, *added]))))
+
+    def relative(self, url: str) -> str:
+        """Without base_url where that holds a secret: what is saved must not."""
+        base = self._base_url
+        return OURS + url.removeprefix(base) if self._base_is_secret and url.startswith(base) else url
+
+    def absolute(self, url: str) -> str:
+        """The reverse."""
+        return self._base_url + url.removeprefix(OURS) if url.startswith(OURS) else url
 
     def _filled_path(self, values: Values, puts: Sequence[Put]) -> str:
         tokens = [as_text(put.value) for put in puts if put.where.in_path]
@@ -95,6 +122,11 @@ def _address(base_url: str, path: str, scrub: Callable[[str], str]) -> tuple[str
     return address, [pair for pair in pairs if pair and pair not in secret], named
 
 
+def _name(pair: str) -> str:
+    """Of a parameter, without the brackets of a list."""
+    return unquote_plus(pair.partition("=")[0]).removesuffix("[]")
+
+
 def _set_later(stream: Stream) -> Iterator[str]:
     """Parameters that paging and incremental reading set: no credentials, whatever is configured for them."""
     since = stream.incremental and stream.incremental.since
@@ -102,6 +134,7 @@ def _set_later(stream: Stream) -> Iterator[str]:
         for key in ("param", "size_param"):
             if name := getattr(part, key, None):
                 yield name
+    yield from stream.paginate.fields.values() if isinstance(stream.paginate, Keyset) else ()
 
 
 def _is_secret(value: str | list[str], scrub: Callable[[str], str]) -> bool:

@@ -7,6 +7,8 @@
 | cursor | `?limit=&cursor=` | `{"data": […], "next_cursor": "…" or null, "has_more": bool}` |
 | page | `?limit=&page=` (from 1) | `{"data": […], "page": n, "total_pages": n, "total": rows}` |
 | offset | `?limit=&offset=` (from 0) | `{"data": […], "offset": n, "total": rows}` |
+| object | `?limit=&token=&epoch=` | `{"data": […], "continue": {"token": "…", "epoch": 7}}`, without it at the end |
+| keyset | `?limit=&after_time=&after_id=` | `{"data": […]}`: what comes behind, by `updated_at` and `id` |
 
 Each is asked in the query, in headers, in a body (JSON, a form, or the variables of a GraphQL query), or in the path,
 where the token is the last part: `/{name}/{token}`.
@@ -22,7 +24,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-Style = Literal["link", "next_url", "cursor", "page", "offset"]
+Style = Literal["link", "next_url", "cursor", "page", "offset", "object", "keyset"]
+TOKENS: tuple[Style, ...] = ("link", "next_url", "cursor", "object")
+"""Styles that hand out tokens."""
 Json = Mapping[str, Any]
 TOKEN_PARAM: dict[Style, str] = {
     "link": "token",
@@ -30,6 +34,8 @@ TOKEN_PARAM: dict[Style, str] = {
     "cursor": "cursor",
     "page": "page",
     "offset": "offset",
+    "object": "token",
+    "keyset": "after_id",
 }
 
 
@@ -125,8 +131,9 @@ class Answer:
         if self.style == "link":
             link = self.next_link()
             return (headers if link is None else (*headers, ("link", f'<{link}>; rel="next"'))), rows
-        rest = json.dumps(self._envelope()).encode()
-        return headers, b'{"%s":%s,%s' % (self.records_at.encode(), rows, rest[1:])
+        rest = json.dumps(self._envelope()).encode()[1:]
+        comma = b"" if rest == b"}" else b","
+        return headers, b'{"%s":%s%s%s' % (self.records_at.encode(), rows, comma, rest)
 
     def _envelope(self) -> Json:
         if self.style == "cursor":
@@ -134,6 +141,10 @@ class Answer:
         if self.style == "page":
             pages = -(-self.total // self.limit)
             return {"page": self.start // self.limit + 1, "total_pages": pages, "total": self.total}
+        if self.style == "object":
+            return {} if self.token is None else {"continue": {"token": self.token, "epoch": 7}}
+        if self.style == "keyset":
+            return {}
         if self.style == "offset":
             return {"offset": self.start, "total": self.total}
         return {"next": self.next_link()}
@@ -174,8 +185,11 @@ class Listing:
             for one in self.records
             if (since is None or one.updated_at >= since) and (until is None or one.updated_at < until)
         ]
+        if self.style == "keyset" and "after_id" in query:
+            behind = (query["after_time"], query["after_id"])
+            rows = [one for one in rows if (one.updated_at, one.id) > behind]
         end = start + limit
-        token = f"t{end}" if end < len(rows) and self.style in ("link", "next_url", "cursor") else None
+        token = f"t{end}" if end < len(rows) and self.style in TOKENS else None
         return Answer(request, self.style, tuple(rows[start:end]), start, limit, len(rows), token)
 
     def remember(self, told: Answer, meant: Answer) -> None:
@@ -185,11 +199,13 @@ class Listing:
 
     def _start(self, query: Mapping[str, str], limit: int) -> int | None:
         text = query.get(TOKEN_PARAM[self.style])
-        if text is None:
+        if text is None or self.style == "keyset":
             return 0
+        if self.style == "object" and query.get("epoch") != "7":
+            return None
         if text in self._places:
             return self._places[text]
-        digits = text.removeprefix("t") if self.style in ("link", "next_url", "cursor") else text
+        digits = text.removeprefix("t") if self.style in TOKENS else text
         if not digits.isdigit() or (self.style == "page" and int(digits) < 1):
             return None
         return (int(digits) - 1) * limit if self.style == "page" else int(digits)

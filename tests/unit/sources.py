@@ -28,6 +28,8 @@ PAGING: Mapping[Style, Mapping[str, Any]] = {
     "cursor": {"paginate": {"type": "cursor", "from": "$.next_cursor", "param": "cursor", "more": "$.has_more"}},
     "page": {"paginate": {"type": "page", "total_pages": "$.total_pages"}},
     "offset": {"paginate": {"type": "offset", "total": "$.total"}},
+    "object": {"paginate": {"type": "object", "from": "$.continue"}},
+    "keyset": {"paginate": {"type": "keyset", "fields": {"updated_at": "after_time", "id": "after_id"}}},
 }
 
 

@@ -212,7 +212,8 @@ consumers:
         "ingest.yaml:6:20: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
         "ingest.yaml:7:16: unknown key `evry`, did you mean `every`?",
         "ingest.yaml:9:7: `records` is missing",
-        "ingest.yaml:11:26: `cursr` is not one of none, link, next_url, cursor, page, offset, did you mean `cursor`?",
+        "ingest.yaml:11:26: `cursr` is not one of none, link, next_url, cursor, page, offset, keyset, object, did you"
+        " mean `cursor`?",
         "ingest.yaml:12:16: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d",
         "ingest.yaml:13:7: a name has lower-case letters, digits, `_` and `-`, and begins with a letter or a digit",
         "ingest.yaml:15:3: no consumer may be called `source`: its dead letters are the poller's",

@@ -92,7 +92,7 @@ def one(keys: str) -> str:
             "91: it goes to one place; `param` says so already",
         ),
         ("paginate: {type: page, header: H, in_path: true}", "80: it goes to one place; `header` says so already"),
-        ('paginate: {type: page, body: "$.a[*]"}', "66: `$.a[*]` is no single place in a body; write $.page.after"),
+        ('paginate: {type: page, body: "$.a[*]"}', "66: `$.a[*]` is no single place; write a.b or $.a.b"),
         (
             "form: {}, paginate: {type: page, body: $.a.b}",
             "76: `$.a.b` leads into something nested; a form has names only",
@@ -107,15 +107,33 @@ def one(keys: str) -> str:
         ("retry: {statuses: 429}", "55: `statuses` must be a list, not one value: write […]"),
         ("retry: {base: 2m}", "51: `base` is longer than `cap`"),
         ("timeout: {read: 0}", "53: `read` must be at least 1ms"),
-        ("paginate: lnik", "47: `lnik` is not one of none, link, next_url, cursor, page, offset, did you mean `link`?"),
+        (
+            "paginate: lnik",
+            "47: `lnik` is not one of none, link, next_url, cursor, page, offset, keyset, object, did you mean `link`?",
+        ),
         ("paginate: {size: 5}", "47: `type` is missing, or write the type alone: `paginate: link`"),
         (
             "paginate: {type: link, siz: 5}",
-            "60: unknown key `siz`; known here: max_pages, max_empty_pages, end, type, rel",
+            "60: unknown key `siz`; known here: max_pages, max_empty_pages, end, type, rel, rebase",
         ),
         ("paginate: {type: page, siz: 5}", "60: unknown key `siz`, did you mean `size`?"),
-        ("paginate: keyset", "47: `type: keyset` is not supported by this version"),
-        ("paginate: {type: object, from: $.continue}", "54: `type: object` is not supported by this version"),
+        ("paginate: keyset", "47: `fields` is missing"),
+        ("paginate: {type: keyset, fields: {}}", "70: `fields` must not be empty"),
+        ('paginate: {type: keyset, fields: {"a[*]": b}}', "70: `a[*]` is no single place; write a.b or $.a.b"),
+        ("paginate: {type: keyset, fields: {a: b, c: b}}", "70: `b` cannot carry two values"),
+        ("paginate: {type: keyset, fields: {a: b}, size_param: b, size: 1}", "90: `b` cannot carry two values"),
+        (
+            "paginate: {type: keyset, fields: {a: b}, end: short}",
+            "83: `end: short` needs `size`: how many rows a full page has",
+        ),
+        (
+            "paginate: {type: object, from: $.a, end: repeat}",
+            "78: `end: repeat` does not go with `type: object`; write one of auto, no_token, empty",
+        ),
+        (
+            "paginate: {type: object, from: header.X, param: y}",
+            "78: unknown key `param`; known here: max_pages, max_empty_pages, end, type, from",
+        ),
         ("paginate: {type: offset, overlap: 5}", "62: `overlap` is not supported by this version"),
         ("paginate: {type: page, end: total}", "65: `end: total` needs `total_pages`: where the API says it"),
         ("paginate: {type: offset, end: total}", "67: `end: total` needs `total`: where the API says it"),
@@ -421,7 +439,7 @@ def test_a_mistake_in_defaults_is_said_once_and_there() -> None:
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: {path: $.a, absent: empty}, auth: {jwt: {key: x}}, paginate: {type: keyset, fields: {a: b}}"
+    keys = "records: {path: $.a, absent: empty}, auth: {jwt: {key: x}}, incremental: {type: keyset, field: a}"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
         "`path` is not supported by this version",
         "`absent` is not supported by this version",

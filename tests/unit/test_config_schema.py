@@ -40,6 +40,8 @@ SECTIONS: dict[str, type[Part]] = {
     "`type: cursor`": model.CursorToken,
     "`type: page`": model.PageNumber,
     "`type: offset`": model.Offset,
+    "`type: keyset`": model.Keyset,
+    "`type: object`": model.ObjectToken,
     "Incremental": model.Incremental,
     "Since": model.Since,
     "A consumer": model.StoreConsumer,

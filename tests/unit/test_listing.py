@@ -62,7 +62,7 @@ async def test_a_listing_goes_on_where_its_cursor_stands(api: FakeApi, style: St
         before = await read(source, pages=after)
         rest = await read(source, before[-1].cursor)
     assert ids(before) + ids(rest) == ALL
-    assert len(api.requests) == 4
+    assert len(api.requests) == (5 if style == "keyset" else 4)  # which an empty page ends
 
 
 async def test_a_finished_listing_begins_again_from_its_start(api: FakeApi) -> None:
@@ -286,11 +286,56 @@ async def test_what_is_no_list_is_not_taken_for_an_empty_one(api: FakeApi, body:
 
 
 @pytest.mark.parametrize("status", [204, 205])
-async def test_no_content_ends_the_listing(api: FakeApi, status: int) -> None:
+@pytest.mark.parametrize("style", PAGING)
+async def test_no_content_is_an_empty_listing(api: FakeApi, style: Style, status: int) -> None:
+    say(api, [reply(b"", status)])
+    [only] = await list_all(api.url, PAGING[style])
+    assert (only.records, only.stop) == ([], "no content")
+
+
+@pytest.mark.parametrize("style", ["page", "offset"])
+@pytest.mark.parametrize("totals", [True, False])
+async def test_no_content_ends_a_count_like_an_empty_page(api: FakeApi, style: Style, totals: bool) -> None:
+    """A total that says that there is more is not believed less for it."""
+    api.serve("events", numbered(4), style=style, page_size=2)
+    api.misbehave([faults.ok, faults.no_content])
+    if totals:
+        pages, error = await failure(api.url, PAGING[style])
+        assert isinstance(error, SourceChanged)
+        assert "incomplete: no content after" in str(error)
+    else:
+        pages = await list_all(api.url, {"paginate": style})
+        assert pages[-1].stop == "no content"
+    assert len(ids(pages)) == 2
+
+
+@pytest.mark.parametrize("style", ["link", "next_url", "cursor", "object"])
+async def test_a_page_that_the_api_named_and_does_not_have_leaves_the_listing_incomplete(
+    api: FakeApi, style: Style
+) -> None:
+    api.serve("events", numbered(4), style=style, page_size=2)
+    api.misbehave([faults.ok, faults.no_content])
+    pages, error = await failure(api.url, PAGING[style])
+    assert isinstance(error, SourceChanged)
+    assert "end: empty" in str(error)
+    assert len(ids(pages)) == 2
+
+
+@pytest.mark.parametrize("style", ["link", "next_url", "cursor", "object"])
+async def test_no_content_ends_a_listing_that_ends_with_an_empty_page(api: FakeApi, style: Style) -> None:
+    api.serve("events", numbered(4), style=style, page_size=2)
+    api.misbehave([faults.ok, faults.no_content])
+    paginate = PAGING[style]["paginate"]
+    keys = {"paginate": {**({"type": paginate} if isinstance(paginate, str) else paginate), "end": "empty"}}
+    pages = await list_all(api.url, {**PAGING[style], **keys})
+    assert (len(ids(pages)), pages[-1].stop) == (2, "no content")
+
+
+async def test_an_empty_answer_later_than_the_first_is_tried_again(api: FakeApi) -> None:
     api.serve("events", numbered(4), style="cursor", page_size=2)
-    api.misbehave([faults.ok, lambda answer: faults.status(status, b"")(answer)])
-    pages = await list_all(api.url, TOKEN)
-    assert ([len(page.records) for page in pages], pages[-1].stop) == ([2, 0], "no content")
+    api.misbehave([faults.ok, faults.empty])
+    assert ids(await list_all(api.url, TOKEN)) == ALL[:4]
+    assert len(api.requests) == 3
 
 
 @pytest.mark.parametrize("body", ["", " \r\n"])
@@ -366,7 +411,9 @@ def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[
         asked.append(rules.request(state.listing))
         last = number == len(pages) - 1
         body: dict[str, Any] = {"data": [{"id": n, "at": f"2024-01-01T00:00:{n:02}Z"} for n in rows]}
-        body |= {"next": None if last else f"t{number}", "total": sum(map(len, pages))}
+        listed = itertools.takewhile(len, pages)
+        body |= {"next": None if last else f"t{number}", "total": sum(map(len, listed))}
+        body |= {"continue": None if last else {"c": number, "d": "-||"}}
         answer = Answer(json.dumps(body).encode())
         items = answer.records(("data",))
         assert items is not None
@@ -382,7 +429,10 @@ def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[
 
 
 @given(
-    PAGES, st.frozensets(st.integers(0, 8)), st.sampled_from(["cursor", "next_url", "page", "offset"]), st.booleans()
+    PAGES,
+    st.frozensets(st.integers(0, 8)),
+    st.sampled_from(["cursor", "next_url", "page", "offset", "object", "keyset"]),
+    st.booleans(),
 )
 def test_a_listing_that_is_left_and_resumed_makes_the_same_requests_and_yields_the_same_records(
     pages: list[list[int]], leave: frozenset[int], style: str, ordered: bool
@@ -392,6 +442,8 @@ def test_a_listing_that_is_left_and_resumed_makes_the_same_requests_and_yields_t
         "next_url": {"type": "next_url", "from": "$.next"},
         "page": {"type": "page"},
         "offset": {"type": "offset", "total": "$.total"},
+        "object": {"type": "object", "from": "$.continue"},
+        "keyset": {"type": "keyset", "fields": {"at": "from", "id": "after"}},
     }[style]
     incremental = {
         "type": "timestamp",

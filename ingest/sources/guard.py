@@ -1,0 +1,35 @@
+"""Sees when a listing goes in a circle."""
+
+from urllib.parse import urlsplit, urlunsplit
+
+from ingest.errors import SourceChanged
+from ingest.sources import Page
+from ingest.sources.links import SHOWN
+from ingest.sources.request import Request
+
+
+class LoopGuard:
+    """No request is made twice in a listing, no two pages in a row hold the same ids. Remembers 8 bytes a request."""
+
+    def __init__(self, *, has_ids: bool) -> None:
+        self._has_ids = has_ids
+        self._requests: set[bytes] = set()
+        self._ids: tuple[str, ...] = ()
+
+    def request(self, request: Request) -> None:
+        mark = request.mark()
+        if mark in self._requests:
+            asked = urlunsplit(("", "", *urlsplit(request.url)[2:]))[:SHOWN]
+            raise SourceChanged(
+                f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
+            )
+        self._requests.add(mark)
+
+    def page(self, page: Page) -> None:
+        """A page that ends the listing may be like the one before it."""
+        if page.stop is not None:
+            return
+        ids = tuple(record.id for record in page.records) if self._has_ids else ()
+        if ids and ids == self._ids:
+            raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")
+        self._ids = ids

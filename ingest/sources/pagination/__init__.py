@@ -1,0 +1,44 @@
+"""Which page comes next, and why there is none. Pure: no request is made here.
+
+A listing ends on an explicit signal: the absence of a token, an empty page or a declared total; never on a short page
+unless the stream says so. Tokens are opaque text.
+"""
+
+from collections.abc import Sequence
+
+from ingest.config import model
+from ingest.sources.pagination.counted import Counted
+from ingest.sources.pagination.keyset import Keyset
+from ingest.sources.pagination.named import CursorToken, NextLink, ObjectToken
+from ingest.sources.pagination.received import Received
+from ingest.sources.pagination.signs import unread_pages
+from ingest.sources.pagination.token import Paginator, Stop, Token
+from ingest.sources.placement import Put
+
+__all__ = ["Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
+
+
+class SinglePage:
+    def first(self) -> Token:
+        return Token()
+
+    def puts(self, token: Token) -> Sequence[Put]:
+        return ()
+
+    def after(self, token: Token, received: Received) -> Token | Stop:
+        return Stop("single page")
+
+    def nothing(self, token: Token, n: int) -> Stop:
+        return Stop("no content")
+
+
+def paginator(config: model.AnyPaginate, base_url: str) -> Paginator:
+    if isinstance(config, model.SinglePage):
+        return SinglePage()
+    if isinstance(config, (model.LinkHeader, model.NextUrl)):
+        return NextLink(config, base_url)
+    if isinstance(config, model.CursorToken):
+        return CursorToken(config)
+    if isinstance(config, model.ObjectToken):
+        return ObjectToken(config)
+    return Keyset(config) if isinstance(config, model.Keyset) else Counted(config)

@@ -1,0 +1,42 @@
+"""`keyset`: the next page begins behind the last row, told by a few of its fields."""
+
+from collections.abc import Sequence
+
+from ingest.config import model
+from ingest.errors import SourceChanged
+from ingest.paths import Root, parse
+from ingest.sources.pagination.received import Received
+from ingest.sources.pagination.token import Stop, Token
+from ingest.sources.placement import Placement, Put
+
+
+class Keyset:
+    def __init__(self, config: model.Keyset) -> None:
+        self._config = config
+        self._fields = [parse(f"last.{path.removeprefix('$.')}", roots=(Root.LAST,)) for path in config.fields]
+        self._params = [Placement(param=name) for name in config.fields.values()]
+
+    def first(self) -> Token:
+        return Token()
+
+    def puts(self, token: Token) -> Sequence[Put]:
+        keys = [Put(where, key) for where, key in zip(self._params, token.keys, strict=False)]
+        if self._config.size_param is None or self._config.size is None:
+            return keys
+        return [*keys, Put(Placement(param=self._config.size_param), self._config.size)]
+
+    def after(self, token: Token, received: Received) -> Token | Stop:
+        count, size = len(received.records), self._config.size
+        if self._config.end == "short" and size is not None and count < size:
+            return Stop(f"short page ({count} of {size})")
+        if not count:
+            return Stop("empty page")
+        found = [received.find(path) for path in self._fields]
+        keys = tuple(key for key in found if key is not None)
+        if len(keys) < len(found):
+            missing = self._fields[found.index(None)]
+            raise SourceChanged(f"the last row has no `{missing}`: no next page can be asked for")
+        return Token(keys=keys, rows=token.rows + count)
+
+    def nothing(self, token: Token, n: int) -> Stop:
+        return Stop("no content")

@@ -1,0 +1,45 @@
+"""What paging passes from one page to the next, and why there is no next one."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from ingest.sources.pagination.received import Received
+from ingest.sources.placement import Put
+
+NONE: Mapping[str, str] = {}
+
+
+class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the next request needs: one of the first five, or none of them for a first page."""
+
+    url: str | None = None
+    token: str | None = None
+    number: int | None = None  # page number, or offset
+    keys: tuple[str, ...] = ()  # of the last row, in the order of `keyset.fields`
+    params: Mapping[str, str] = NONE  # what `object` found
+    json: bool = False  # `token` is JSON as it stands: a number, a list
+    rows: int = 0  # received in this listing before this page
+    total: int | None = None  # as declared last
+    moved: bool = False  # the declared total changed during the listing: it no longer ends it
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """The listing is complete, and this is why."""
+
+    reason: str
+
+
+class Paginator(Protocol):
+    def first(self) -> Token: ...
+    def puts(self, token: Token) -> Sequence[Put]:
+        """What the request for this page carries besides."""
+
+    def after(self, token: Token, received: Received) -> Token | Stop:
+        """The page that follows the one asked with `token`. Raises SourceChanged when the answer contradicts itself."""
+
+    def nothing(self, token: Token, n: int) -> Stop:
+        """The API says that there is no content where page `n` of the listing should be (from 0).
+
+        Raises SourceChanged where that contradicts what it said before: rows may be missing."""
