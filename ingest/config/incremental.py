@@ -1,45 +1,98 @@
-"""`incremental`: where the next run begins, told by a field of the records.
+"""`incremental`: where the next run begins: at a field of the records, at a token of the API, or at nothing.
 
 What is sent and what is read must name one instant: a format without an offset needs `timezone`.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Literal
 
+from pydantic import Field
+
+from ingest.config import placeholders
 from ingest.config.part import Mistake, Part
-from ingest.config.values import Duration, FirstBound, Lookback, RecordPath, TimeFormat, Zone
+from ingest.config.requests import Placed
+from ingest.config.values import (
+    AnswerPath,
+    Duration,
+    FirstBound,
+    Lookback,
+    RecordPath,
+    TimeFormat,
+    Wait,
+    Zone,
+)
 
 UNFILTERED = "unfiltered"
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d(\.\d+)?)?(?P<offset>[Zz]|[+-]\d\d:\d\d)?)?")
-_ONLY_TIMES = ("format", "parse", "timezone", "lag", "on_future")
+
+_TIMES = ("field", "since", "until", "format", "parse", "timezone", "window", "until_is", "lag", "lookback", "order",
+          "on_null", "on_future", "expires_after")  # fmt: skip
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "timestamp": _TIMES,
+    "feed": tuple(key for key in _TIMES if key not in ("window", "until", "until_is")),
+    "integer": ("field", "since", "lookback", "order", "on_null", "expires_after"),
+    "token": ("since", "from", "param", "expires_after"),
+    "keyset": ("field", "format", "parse", "timezone", "lag", "on_null", "on_future", "expires_after"),
+    "snapshot": (),
+}
 
 
-class Since(Part):
+class Bound(Placed):
+    """Where one end of what is asked for goes in a request. None of the places: a placeholder in the request has it."""
+
+    value: str | None = None
+    """What is sent, for filter languages, with {cursor} or {window.…} in it; absent: the bound alone."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.places:
+            yield from self.misplaced()
+        elif self.value is not None:
+            yield "value", f"where does it go? write one of {', '.join(self.PLACES)}"
+        if self.value is not None and not any(placeholders.found(self.value)):
+            yield "value", "names no bound; write {cursor}, {window.start} or {window.end} where it belongs"
+
+
+class Since(Bound):
     """Where the lower bound goes, and what it is on the first run."""
 
-    param: str
-    """The query parameter that takes it."""
     first: FirstBound | None = None
     """Sent on the first run as it stands here; `unfiltered` or absent: the first run sends none."""
+    is_: Literal["inclusive", "exclusive"] = Field("inclusive", alias="is")
+    """How the API reads it; `exclusive` asks one unit of what can be sent earlier."""
+
+
+class Until(Bound):
+    """Where the upper bound goes."""
 
 
 class Incremental(Part):
     """Only what is new since the last run."""
 
-    type: Literal["timestamp", "integer", "feed"]
-    """What the field is. `feed`: newest first, and a time."""
-    field: RecordPath
+    type: Literal["timestamp", "integer", "token", "keyset", "feed", "snapshot"]
+    """What the field is. `feed`: newest first, and a time. `token`: the API says where the next run begins. `keyset`:
+    the last record does. `snapshot`: every run lists everything."""
+    field: RecordPath | None = None
     """The field of a record that grows: updated_at."""
     since: Since | None = None
     """How the API is asked for it; absent: it cannot be."""
+    until: Until | None = None
+    """How the API is asked for nothing newer."""
+    from_: AnswerPath | None = Field(None, alias="from")
+    """`token`: where what starts the next run stands; absent: where the token of the next page stands."""
+    param: str | None = None
+    """`token`: the query parameter that takes it; absent: that of `paginate`."""
     format: TimeFormat = "rfc3339"
     """How times are sent: rfc3339, unix, unix_ms or a pattern of strptime."""
     parse: tuple[TimeFormat, ...] = ()
     """How records write times, beside `format` and RFC 3339."""
     timezone: Zone | None = None
     """What a time without an offset means."""
+    window: Wait | None = None
+    """A listing asks for no more than this, one window after the other."""
+    until_is: Literal["exclusive", "inclusive"] = "exclusive"
+    """How the API reads the upper bound."""
     lag: Duration = 0.0
     """The cursor stays this far behind now."""
     lookback: Lookback = 0
@@ -50,17 +103,45 @@ class Incremental(Part):
     """What becomes of a record that has no such field."""
     on_future: Literal["clamp", "fail"] = "clamp"
     """What becomes of the cursor when a record lies in the future."""
+    expires_after: Duration | None = None
+    """A cursor that was not saved for so long means a full read."""
+
+    @property
+    def of_records(self) -> bool:
+        """Whether the cursor is a field of the records."""
+        return self.field is not None
 
     def mistakes(self) -> Iterable[Mistake]:
+        known = _KEYS[self.type]
+        for name, info in type(self).model_fields.items():
+            key = info.alias or name
+            if name in self.model_fields_set and key != "type" and key not in known:
+                yield key, f"`{key}` means nothing with `type: {self.type}`"
+        if self.type in ("timestamp", "feed", "integer") and self.field is None:
+            yield "", f"`type: {self.type}` needs `field`: the field of a record that grows"
         if self.type == "integer":
             yield from self._integer()
-        else:
+        elif self.type in ("timestamp", "feed"):
             yield from self._times()
 
+    def untaken(self, placeholders: Collection[str], *, by_token: bool) -> Iterable[Mistake]:
+        """Bounds that no request carries. `placeholders`: those of the stream; `by_token`: its pages are asked for by a
+        token."""
+        lower = not {"cursor", "window.start"}.isdisjoint(placeholders)
+        if self.since is not None and not self.since.places and not lower and self.type != "token":
+            yield "incremental.since", f"where does it go? write one of {', '.join(self.since.PLACES)}"
+        if self.until is not None and not self.until.places:
+            yield "incremental.until", f"where does it go? write one of {', '.join(self.until.PLACES)}"
+        ends = self.until is not None or "window.end" in placeholders
+        if self.type == "timestamp" and self.window is not None and not ends:
+            yield "incremental.window", "`window` needs `until`, or {window.end} in the request"
+        if self.type == "token" and not by_token:
+            if self.from_ is None:
+                yield "incremental", "`type: token` needs `from`: where what starts the next run stands"
+            elif self.param is None and not lower and (self.since is None or not self.since.places):
+                yield "incremental", "`type: token` needs `param`: what takes the token of the next run"
+
     def _integer(self) -> Iterable[Mistake]:
-        for key in _ONLY_TIMES:
-            if key in self.model_fields_set:
-                yield key, f"`{key}` is for times; `type: integer` has none"
         if self.lookback and not isinstance(self.lookback, int):
             yield "lookback", "must be a whole number, as the field is one"
         first = self._first()
@@ -77,6 +158,8 @@ class Incremental(Part):
         first = self._first()
         if first is not None and (wrong := _unsendable(first, self.format, self.timezone is not None)):
             yield "since.first", wrong
+        if self.type == "timestamp" and self.window is not None and first is None:
+            yield "window", "`window` needs `since.first`: where the first window begins"
 
     def _first(self) -> str | None:
         first = None if self.since is None else self.since.first

@@ -5,14 +5,14 @@ Names are the keys of the file. Durations are seconds, sizes bytes. Strings may 
 and the loader refuses it by name.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ingest.config import placeholders
 from ingest.config.auth import ApiKey, Auth, Basic, OAuth2
-from ingest.config.incremental import Incremental, Since
+from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.pagination import (
     AnyPaginate,
     CursorToken,
@@ -94,6 +94,7 @@ __all__ = [
     "Timeout",
     "TopicOverride",
     "Topics",
+    "Until",
 ]
 
 Headers = Mapping[HeaderName, HeaderValue]
@@ -190,18 +191,25 @@ class Stream(Composed):
         parts = {"paginate": self.paginate, "incremental.since": since, "incremental.until": until}
         return [(key, part) for key, part in parts.items() if isinstance(part, Placed)]
 
-    def unfilled(self) -> Iterable[Mistake]:
-        """Placeholders that nothing fills."""
+    def placeholders(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Those of its requests: where each stands, and its name."""
         graphql = {"variables": self.graphql and self.graphql.variables}
         body = {"json": self.json_, "form": self.form, "graphql": graphql}
-        parts = {"path": self.path, "params": self.params, "headers": self.headers, **body}
-        for path, name in placeholders.found(parts):
+        return placeholders.found({"path": self.path, "params": self.params, "headers": self.headers, **body})
+
+    def unfilled(self) -> Iterable[Mistake]:
+        """Placeholders that nothing fills, and bounds that nothing takes."""
+        names = set()
+        for path, name in self.placeholders():
+            names.add(name)
             if wanting := self.wanting(name):
                 yield ".".join(path), f"nothing fills `{{{name}}}`: it needs {wanting}"
         token = self.paginate
         without_first = isinstance(token, CursorToken) and token.in_path and token.first is None
         if without_first and any(name == "cursor" for _, name in placeholders.found(self.path)):
             yield "paginate.in_path", "the first page has no token for the `{cursor}` in `path`; write `first`"
+        if self.incremental is not None:
+            yield from self.incremental.untaken(names, by_token=isinstance(token, CursorToken))
 
     def wanting(self, placeholder: str) -> str | None:
         """What the stream would need to fill it; None: it does."""
@@ -232,10 +240,15 @@ class Source(Part):
 
     def mistakes(self) -> Iterable[Mistake]:
         yield from _without_credentials(self)
-        for path, placeholder in placeholders.found({"headers": self.headers, "params": self.params}):
+        for path, placeholder in self.placeholders():
             for name, stream in self.streams.items():
                 if wanting := stream.wanting(placeholder):
                     yield ".".join(path), f"in `{name}` nothing fills `{{{placeholder}}}`: it needs {wanting}"
+
+
+    def placeholders(self) -> Iterator[tuple[tuple[str, ...], str]]:
+        """Those of all its requests: where each stands, and its name."""
+        return placeholders.found({"headers": self.headers, "params": self.params})
 
 
 def _without_credentials(part: Source | Stream) -> Iterable[Mistake]:

@@ -19,13 +19,11 @@ _KEYS: Mapping[str, str] = {
     f"{_STREAM}.records": "absent keep path",
     f"{_STREAM}.version": "except hash",
     f"{_STREAM}.paginate": "listing_cap overlap",
-    f"{_STREAM}.incremental": "expires_after from param until until_is window",
-    f"{_STREAM}.incremental.since": "body header is value",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",
 }
 _VALUES: Mapping[str, str] = {
-    f"{_STREAM}.incremental.type": "keyset snapshot token",
+    f"{_STREAM}.incremental.type": "keyset",
     "consumers.*.kind": "analytics archive notify python",
 }
 

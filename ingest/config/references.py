@@ -30,7 +30,7 @@ _ANY = re.compile(r"\$\{[^}]*\}?")
 _OPEN = frozenset({"user", "name", "listen", "client_id"})  # keys whose values may be shown
 _URLS = {"base_url": base_url, "token_url": token_url}  # checked when they are known; their host may be shown
 _TEMPLATES = frozenset({"path", "headers", "params", "json", "form"})  # where placeholders stand, and `{{` is a brace
-_TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"))
+_TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"), ("incremental", "until", "value"))
 
 
 class Unresolved(NamedTuple):

@@ -1,7 +1,7 @@
 """The saved cursor: one JSON object per stream, readable by people, written by nobody but the poller.
 
-    {v, fingerprint, high_water, listing, updated_at}
-    listing, while one is under way: {started, window: [since, null], page: {token…, rows}, n, reached, order_seen, …}
+    {v, fingerprint, high_water | mark, listing, updated_at}
+    listing, while one is under way: {started, window: [since, until], page: {token…, rows}, n, reached, order_seen, …}
 
 The window is frozen for a listing. `fingerprint` covers what shapes the listing: when it changed, the page token means
 nothing any more, so the listing restarts; the high-water mark stays.
@@ -18,7 +18,7 @@ from ingest.sources.pagination import Token
 
 
 class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A listing under way. `window`: the lower bound as it was sent, and the upper one (none yet)."""
+    """A listing under way. `window`: both bounds as they are sent."""
 
     started: str  # RFC 3339
     window: tuple[str | None, str | None]
@@ -29,12 +29,16 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     order_seen: str | int | None = None
     disorder: bool = False
     read_any: bool = False  # a non-empty page came
+    end: str | None = None  # where the mark stands when it is complete (RFC 3339); None: where its records say
+    follows: bool = False  # another window begins there
+    mark: str | None = None  # what its pages named so far as the start of the next run
 
 
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag=1):
     fingerprint: str
     updated_at: str
     high_water: str | int | None = None
+    mark: str | None = None  # what the API named as the start of the next run
     listing: Listing | None = None
 
     def encode(self) -> bytes:
@@ -73,7 +77,7 @@ def describe(saved: bytes | None) -> str | None:
     if saved in (None, b"null"):
         return None
     cursor = decode(saved)
-    mark = "" if cursor.high_water is None else str(cursor.high_water)
+    mark = cursor.mark or ("" if cursor.high_water is None else str(cursor.high_water))
     if cursor.listing is None:
         return mark or "end of the listing"
     return f"{mark} after page {cursor.listing.n}".strip()

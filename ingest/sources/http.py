@@ -73,6 +73,8 @@ class HttpSource:
             yield page
             if page.stop is not None:
                 return
+            if state.listing.n == 0:  # the next window
+                guard = LoopGuard(has_ids=bool(self._stream.id))
 
     async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""

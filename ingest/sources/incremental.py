@@ -4,12 +4,13 @@ The lower bound is inclusive and frozen for a listing. The high-water mark moves
 verified, otherwise when the listing is complete; it never passes now − lag.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from operator import gt
+from typing import NamedTuple
 
 import msgspec
 
-from ingest.config.incremental import UNFILTERED, Incremental
+from ingest.config.incremental import UNFILTERED, Incremental, Since
 from ingest.errors import SourceChanged
 from ingest.sources import SourceRecord, times
 
@@ -21,40 +22,90 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     reached: int | None = None  # the highest position of the listing under way, at most now − lag
     last: int | None = None  # the position of the last row, to verify the order
     disorder: bool = False  # a row came before its turn: the mark moves at the end only
+    mark: str | None = None  # what the API named last as the start of the next run
+
+
+class Window(NamedTuple):
+    """What one listing asks for, frozen for as long as it lasts: both ends as they are sent, None where they are not.
+
+    `end`: where the mark stands when the listing is complete, even without rows; None: where its records say.
+    `follows`: another window begins there."""
+
+    since: str | None
+    until: str | None = None
+    end: int | None = None
+    follows: bool = False
 
 
 class Bounds:
-    """The rules of one stream. `micros`: positions are instants."""
+    """The rules of a stream whose cursor is a field of its records. `micros`: positions are instants.
 
-    def __init__(self, config: Incremental) -> None:
+    `placeholders`: those of its requests; they take a bound too."""
+
+    def __init__(self, config: Incremental, placeholders: Collection[str] = ()) -> None:
         self._config = config
+        self._since = config.since
+        if self._since is None and not {"cursor", "window.start"}.isdisjoint(placeholders):
+            self._since = Since()
+        self._bounded = config.until is not None or "window.end" in placeholders
         self.micros = config.type != "integer"
         self._lookback = round(config.lookback * times.MICROS) if self.micros else int(config.lookback)
         self._lag = round(config.lag * times.MICROS)
+        self._window = None if config.window is None else round(config.window * times.MICROS)
+        self._unit = times.unit(config.format) if self.micros else 1
         self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else times.parse_integer
 
     @property
     def lists_everything(self) -> bool:
         """Every run reads the whole listing, since the API cannot be asked for less."""
-        return self._config.since is None and self._config.type != "feed"
+        return self._since is None and self._config.type in ("timestamp", "integer")
 
-    def since(self, high_water: int | None) -> str | None:
-        """What the lower bound's parameter says, None: the parameter is left out."""
-        config = self._config.since
+    def since(self, high_water: int | None, *, again: bool = True) -> str | None:
+        """The lower bound as it is sent, None: it is left out. `again`: with what is read once more."""
+        config = self._since
         if config is None:
             return None
         first = None if config.first in (None, UNFILTERED) else str(config.first)
         if high_water is None:
             return first
-        bound = high_water - self._lookback
+        bound = high_water - (self._lookback if again else 0)
         if first is not None and self._parse(first) > bound:
             return first
-        if not self.micros:
-            return str(bound)
-        return times.render(max(bound, times.EARLIEST), self._config.format, self._config.timezone)
+        if config.is_ == "exclusive":
+            bound -= self._unit
+        return self._render(bound)
 
-    def advance(self, progress: Progress, records: Sequence[SourceRecord], asked: int, now: int) -> Progress:
-        """A page was asked for at `asked` and came at `now` (microseconds since 1970).
+    def window(self, high_water: int | None, now: int, *, again: bool = True) -> Window:
+        """What the listing that begins at `now` (microseconds since 1970) asks for. `again`: the first of a run."""
+        since = self.since(high_water, again=again)
+        if not self._bounded:
+            return Window(since)
+        limit = now - self._lag
+        first = None if since is None else self._parse(since)
+        start = first if high_water is None else high_water
+        if start is not None:
+            limit = max(limit, start)  # a lag that has grown
+        end = limit if self._window is None or start is None else min(limit, start + self._window)
+        if self._config.until_is == "exclusive":
+            whole = self._parse(self._render(end))
+            if start is None or whole > start:
+                return Window(since, self._render(end), whole, follows=end < limit)
+        return Window(since, self._upwards(end), min(end, now - self._lag), follows=end < limit)
+
+    def _upwards(self, position: int) -> str:
+        """Rounded up to what can be sent: an upper bound that is truncated leaves rows out."""
+        sent = self._render(position)
+        return sent if self._parse(sent) >= position else self._render(position + self._unit)
+
+    def _render(self, position: int) -> str:
+        if not self.micros:
+            return str(position)
+        return times.render(max(position, times.EARLIEST), self._config.format, self._config.timezone)
+
+    def advance(
+        self, progress: Progress, records: Sequence[SourceRecord], asked: int, now: int, end: int | None = None
+    ) -> Progress:
+        """A page was asked for at `asked` and came at `now` (microseconds since 1970). `end`: of the window.
 
         What counts for the mark is the time of asking: rows that turned visible meanwhile may be missing."""
         reached, last, disorder = progress.reached, progress.last, progress.disorder
@@ -64,6 +115,8 @@ class Bounds:
             # published, but the cursor stays behind them; no violation of the order
             self._check_future(records, max(ceiling, now))
             positions = [position for position in positions if position <= ceiling]
+        if end is not None:  # beyond it not everything was asked for
+            positions = [position for position in positions if position <= end]
         ascending = self._config.order == "asc"
         if positions:
             if ascending:
@@ -85,9 +138,9 @@ class Bounds:
                     f"record {record.id}: {self._config.field} is {times.rfc3339(record.position)}, in the future"
                 )
 
-    def finish(self, progress: Progress) -> Progress:
-        """The listing is complete."""
-        return Progress(high_water=_highest(progress.high_water, progress.reached))
+    def finish(self, progress: Progress, end: int | None = None) -> Progress:
+        """The listing is complete. `end`: of its window."""
+        return Progress(high_water=_highest(_highest(progress.high_water, progress.reached), end))
 
     def remember_from(self, progress: Progress) -> int | None:
         """The lower bound that the next run will really send, as far as it can be known now; it can only grow.
@@ -100,7 +153,7 @@ class Bounds:
 
     def ends_feed(self, progress: Progress, records: Sequence[SourceRecord]) -> bool:
         """A feed without a lower bound of its own ends with a page that lies wholly below what is known."""
-        if self._config.type != "feed" or self._config.since is not None or progress.high_water is None:
+        if self._config.type != "feed" or self._since is not None or progress.high_water is None:
             return False
         bound = progress.high_water - self._lookback
         positions = [r.position for r in records if r.position is not None]

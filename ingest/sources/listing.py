@@ -10,17 +10,21 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ingest.config.model import NextUrl, Source, Stream
+from ingest.config.incremental import UNFILTERED
+from ingest.config.model import CursorToken, NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
-from ingest.sources import Notice, Page
+from ingest.sources import Notice, Page, SourceRecord
 from ingest.sources.auth import Credentials, encoded
+from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
-from ingest.sources.incremental import Bounds, Progress
+from ingest.sources.filling import Values, filled
+from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
 from ingest.sources.request import Request
 from ingest.sources.template import Template
+from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
 
 
 class State(NamedTuple):
@@ -29,6 +33,7 @@ class State(NamedTuple):
     listing: Listing
     progress: Progress
     resumed: bool = False  # the first request since the cursor was loaded, with a token saved by an earlier run
+    expired: bool = False  # the cursor was too old to go on from
 
 
 class Lister:
@@ -48,7 +53,13 @@ class Lister:
         self._credentials, self._scrub = credentials, scrub
         self._paginator = paginator(stream.paginate, source.base_url)
         self._keep = stream.paginate.keep_params if isinstance(stream.paginate, NextUrl) else ()
-        self._bounds = Bounds(stream.incremental) if stream.incremental else None
+        incremental = stream.incremental
+        self._bounds = None
+        if incremental is not None and incremental.of_records:
+            self._bounds = Bounds(incremental, placeholders(source, stream))
+        self._bounds_at = bounds(stream)
+        self._takes_tokens = incremental is not None and incremental.type == "token"
+        self._start_at = next_start(stream)
         self._reader = RecordReader(stream)
         self._fingerprint = fingerprint(source, stream, scrub)
 
@@ -57,24 +68,65 @@ class Lister:
 
         Raises ConfigError for a cursor that does not fit the configuration."""
         cursor = None if saved is None else decode(saved)
-        bounds = self._bounds
+        if cursor is not None and self._has_expired(cursor, now):
+            return self._open(Progress(), now)._replace(expired=True)
         high_water = self._position(cursor.high_water) if cursor else None
+        mark = cursor.mark if cursor else None
         if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
-            window = (bounds.since(high_water) if bounds else None, None)
-            return State(Listing(_text(now), window, self._paginator.first()), Progress(high_water))
+            return self._open(Progress(high_water, mark=mark), now)
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
             listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
-        return State(listing, Progress(high_water, reached, last, listing.disorder), resumed=True)
+        progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
+        return State(listing, progress, resumed=True)
+
+    def _has_expired(self, cursor: Cursor, now: int) -> bool:
+        after = self._stream.incremental.expires_after if self._stream.incremental else None
+        return after is not None and now - parse_rfc3339(cursor.updated_at, None) > after * MICROS
+
+    def _open(self, progress: Progress, now: int, *, again: bool = True) -> State:
+        """A new listing. `again`: the first of a run, not the next window of one."""
+        window = self._bounds.window(progress.high_water, now, again=again) if self._bounds else Window(self._first())
+        if progress.mark is not None:
+            window = Window(progress.mark)
+        listing = Listing(
+            _text(now),
+            (window.since, window.until),
+            self._first_page(window.since),
+            end=None if window.end is None else rfc3339(window.end),
+            follows=window.follows,
+        )
+        return State(listing, Progress(progress.high_water, mark=progress.mark))
+
+    def _first_page(self, start: str | None) -> Token:
+        """A token that starts a run where the one of a page goes is the token of the first page."""
+        page, paginate = self._paginator.first(), self._stream.paginate
+        if start is None or not self._takes_tokens or not isinstance(paginate, CursorToken):
+            return page
+        return replace(page, token=start) if Placement.of(paginate) == self._bounds_at[0].where else page
+
+    def _first(self) -> str | None:
+        """The token with which an API is asked for everything."""
+        incremental = self._stream.incremental
+        first = incremental.since.first if incremental is not None and incremental.since is not None else None
+        return None if first in (None, UNFILTERED) else str(first)
 
     def restart(self, state: State, now: int) -> State | None:
-        """The API does not know the saved page token: the same window from its start, once. None: none was saved."""
-        if not state.resumed:
-            return None
-        return State(
-            Listing(_text(now), state.listing.window, self._paginator.first()), Progress(state.progress.high_water)
-        )
+        """The API does not know a token that we saved. A page's: the same window from its start, once. The one that
+        this run starts with: a full read. None: it knew them all."""
+        if state.resumed:
+            listing = state.listing
+            again = replace(
+                listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
+            )
+            return State(
+                replace(again, reached=None, order_seen=None, disorder=False, mark=None),
+                Progress(state.progress.high_water, mark=listing.window[0] if self._takes_tokens else None),
+            )
+        if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
+            return self._open(Progress(), now)
+        return None
 
     def request(self, listing: Listing) -> Request:
         """What to ask. Raises SourceChanged when the listing has gone on for too long."""
@@ -89,14 +141,14 @@ class Lister:
             )
         since, until = listing.window
         values = {"window.start": since, "window.end": until, "cursor": since}
-        puts = [*self._bounds_sent(since), *self._paginator.puts(listing.page)]
+        puts = [*self._bounds_put(listing, values), *self._paginator.puts(listing.page)]
         return self._template.request(values, puts, listing.page.url, self._keep)
 
-    def _bounds_sent(self, since: str | None) -> Sequence[Put]:
-        incremental = self._stream.incremental
-        if incremental is None or incremental.since is None or since is None:
-            return ()
-        return (Put(Placement(param=incremental.since.param), since),)
+    def _bounds_put(self, listing: Listing, values: Values) -> Iterator[Put]:
+        for (where, pattern), text in zip(self._bounds_at, listing.window, strict=True):
+            sent = text if pattern is None or text is None else filled(pattern, values)
+            if where is not None and sent is not None:
+                yield Put(where, sent)
 
     def take(self, received: Received | None, state: State, asked: int, now: int) -> tuple[Page, State]:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
@@ -106,24 +158,44 @@ class Lister:
         count = 0 if received is None else len(received.records)
         if count > 1 and len(refused) == count and not state.listing.read_any:
             raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
-        bounds = self._bounds
-        progress = bounds.advance(state.progress, records, asked, now) if bounds else state.progress
+        progress = self._advance(state, received, records, asked, now)
         here = state.listing
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
-        if bounds is not None and bounds.ends_feed(progress, records):
+        if self._bounds is not None and self._bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
+        following = self._following(state.listing, progress, after, now)
         listing = self._next(state.listing, progress, after, count)
         page = Page(
             records=records,
             refused=refused,
             cursor=self._cursor(progress, listing, after, now),
-            remember_from=bounds.remember_from(progress) if bounds else None,
-            remember_all=bounds is None or bounds.lists_everything,
-            stop=after.reason if isinstance(after, Stop) else None,
+            remember_from=self._bounds.remember_from(progress) if self._bounds else None,
+            remember_all=self._bounds.lists_everything if self._bounds else not self._takes_tokens,
+            stop=after.reason if isinstance(after, Stop) and following is None else None,
             skipped=skipped,
             notices=(*self._notices(received, state, progress), *_changed(changed)),
         )
-        return page, State(listing, progress)
+        return page, following or State(listing, progress)
+
+    def _advance(
+        self, state: State, received: Received | None, records: Sequence[SourceRecord], asked: int, now: int
+    ) -> Progress:
+        if self._bounds is not None:
+            return self._bounds.advance(state.progress, records, asked, now, self._position(state.listing.end))
+        if self._start_at is None or received is None or (mark := received.find(self._start_at)) is None:
+            return state.progress
+        return replace(state.progress, mark=mark)
+
+    def _finish(self, progress: Progress, listing: Listing) -> Progress:
+        if self._bounds is None:
+            return progress
+        return self._bounds.finish(progress, self._position(listing.end))
+
+    def _following(self, listing: Listing, progress: Progress, after: Token | Stop, now: int) -> State | None:
+        """The listing of the next window, where this one is complete and not the last."""
+        if not (listing.follows and isinstance(after, Stop)):
+            return None
+        return self._open(self._finish(progress, listing), now, again=False)
 
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:
@@ -142,6 +214,8 @@ class Lister:
                 "disorder",
                 "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing",
             )
+        if state.expired:
+            yield Notice("expired", "the cursor is older than `expires_after`: everything is read again")
         if received is None:
             return
         paginate = self._stream.paginate
@@ -172,16 +246,18 @@ class Lister:
             reached=bounds.show(progress.reached) if bounds else None,
             order_seen=bounds.show(progress.last) if bounds else None,
             disorder=progress.disorder,
+            mark=progress.mark,
             read_any=listing.read_any or count > 0,
         )
 
     def _cursor(self, progress: Progress, listing: Listing, after: Token | Stop, now: int) -> bytes:
-        if isinstance(after, Stop) and self._bounds is not None:
-            progress = self._bounds.finish(progress)
+        if isinstance(after, Stop):
+            progress = self._finish(progress, listing)
         return Cursor(
             fingerprint=self._fingerprint,
             updated_at=_text(now),
             high_water=self._bounds.show(progress.high_water) if self._bounds else None,
+            mark=progress.mark,
             listing=None if isinstance(after, Stop) else self._fit_to_save(listing),
         ).encode()
 

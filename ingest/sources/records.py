@@ -65,7 +65,8 @@ class RecordReader:
         self._at_version = self._want(stream.version) if isinstance(stream.version, JsonPath) else None
         self._at_key = None if stream.key is None else self._want(stream.key)
         self._at_time = None if stream.occurred_at is None else self._want(stream.occurred_at)
-        self._at_position = None if incremental is None else self._want(incremental.field)
+        field = None if incremental is None else incremental.field
+        self._at_position = None if field is None else self._want(field)
         self._fields = FieldReader(self._wanted)
         self._position_of = lru_cache(times.CACHED)(self._read_position)  # neighbours often share a time
         self._time_of = lru_cache(times.CACHED)(self._time)

@@ -109,6 +109,15 @@ def render(position: int, form: str, zone: tzinfo | None) -> str:
     return rfc3339(position) if form == "rfc3339" else _moment(position).astimezone(zone or UTC).strftime(form)
 
 
+def unit(form: str) -> int:
+    """Microseconds of the smallest step that can be sent in the format."""
+    if form in ("unix", "unix_ms", "rfc3339"):
+        return {"unix": MICROS, "unix_ms": 1000, "rfc3339": 1}[form]
+    plain = form.replace("%%", "")
+    steps = {"%f": 1, "%[STXcs]": MICROS, "%M": 60 * MICROS, "%[HIp]": 3600 * MICROS}
+    return next((step for sign, step in steps.items() if re.search(sign, plain)), 86_400 * MICROS)
+
+
 def in_utc(text: str, parse: Parse) -> str:
     """A time as RFC 3339 in UTC: the text itself where it is that. Raises ValueError."""
     position = parse(text)

@@ -145,7 +145,7 @@ def test_shorthands_are_written_out() -> None:
 
 def test_a_bare_word_is_a_type_before_it_is_a_field() -> None:
     assert mistakes(stream("path: /x, records: $, incremental: integer")) == [
-        "ingest.yaml:6:50: `field` is missing",
+        "ingest.yaml:6:50: `type: integer` needs `field`: the field of a record that grows",
     ]
 
 

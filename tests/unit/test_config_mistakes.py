@@ -149,14 +149,25 @@ def one(keys: str) -> str:
             "65: `end: no_token` does not go with `type: page`; write one of auto, empty, short, total",
         ),
         ('paginate: {type: next_url, from: "$.a[*]"}', "70: `$.a[*]` reaches several values; one is needed here"),
-        ("incremental: snapshot", "50: `type: snapshot` is not supported by this version"),
-        ("incremental: {type: token, from: $.next}", "57: `type: token` is not supported by this version"),
         (
             "incremental: {type: time, field: x}",
-            "57: `time` is not one of timestamp, integer, feed, did you mean `timestamp`?",
+            "57: `time` is not one of timestamp, integer, token, keyset, feed, snapshot, did you mean `timestamp`?",
         ),
-        ("incremental: {type: feed, field: x, window: 1d}", "73: `window` is not supported by this version"),
-        ("incremental: {type: feed, field: x, since: {header: X}}", "81: `header` is not supported by this version"),
+        ("incremental: {type: feed, field: x, window: 1d}", "81: `window` means nothing with `type: feed`"),
+        ("incremental: {type: snapshot, field: x}", "74: `field` means nothing with `type: snapshot`"),
+        ("incremental: {type: timestamp}", "50: `type: timestamp` needs `field`: the field of a record that grows"),
+        (
+            "incremental: {type: timestamp, field: x, since: {param: a}, until: {param: b}, window: 1d}",
+            "124: `window` needs `since.first`: where the first window begins",
+        ),
+        (
+            "incremental: {type: feed, field: x, since: {header: X, param: y}}",
+            "89: it goes to one place; `param` says so already",
+        ),
+        (
+            "incremental: {type: feed, field: x, since: {param: q, value: now}}",
+            "98: names no bound; write {cursor}, {window.start} or {window.end} where it belongs",
+        ),
         (
             "incremental: {type: feed, field: x, format: iso}",
             '81: `iso` is no time format; write rfc3339, unix, unix_ms or a pattern such as "%Y-%m-%d"',
@@ -185,10 +196,19 @@ def one(keys: str) -> str:
             "incremental: {type: integer, field: x, lookback: 5m}",
             "86: `lookback` must be a whole number, as the field is one",
         ),
-        ("incremental: {type: integer, field: x, lag: 5m}", "81: `lag` is for times; `type: integer` has none"),
+        ("incremental: {type: integer, field: x, lag: 5m}", "81: `lag` means nothing with `type: integer`"),
         (
             "incremental: {type: integer, field: x, since: {param: p, first: soon}}",
             "101: `first` must be a whole number or `unfiltered`",
+        ),
+        ("incremental: token", "50: `type: token` needs `from`: where what starts the next run stands"),
+        (
+            "incremental: {type: timestamp, field: x, since: {param: a, first: 2024-01-01}, window: 1d}",
+            "124: `window` needs `until`, or {window.end} in the request",
+        ),
+        (
+            "incremental: {type: timestamp, field: x, until: {}}",
+            "85: where does it go? write one of param, header, body",
         ),
         ("incremental: {type: feed, field: x, order: up}", "80: `up` is not one of asc, desc, none"),
     ],

@@ -1,10 +1,12 @@
 """Where a run begins, and how far the cursor may move while it reads."""
 
 import json
+import re
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import parse_qs
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -12,7 +14,7 @@ import pytest_asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.errors import SourceChanged
+from ingest.errors import SourceChanged, SourceRefused
 from ingest.sources import Page, SourceRecord, times
 from ingest.sources.incremental import Bounds, Progress
 from tests.harness.fake_api import FakeApi
@@ -398,3 +400,316 @@ def test_ids_at_or_after_the_next_bound_are_worth_remembering(positions: list[in
     sent = rules.since(rules.finish(progress).high_water)
     assert sent is not None
     assert bound == times.parse_rfc3339(sent, None)
+
+
+# ---- windows
+
+WINDOWS: Mapping[str, Any] = {"until": {"param": "until"}, "since": {"param": "since", "first": "2024-01-01T00:00:00Z"}}
+JANUARY = times.parse_rfc3339("2024-01-01T00:00:00Z", None)
+
+
+@pytest.mark.parametrize(
+    ("keys", "mark", "now", "expected"),
+    [
+        # unbounded below and above: the upper end is now − lag, and the mark moves there
+        ({}, None, NOON, ("2024-01-01T00:00:00Z", "2024-01-02T12:00:00Z", NOON, False)),
+        ({"lag": "2m"}, NOON - DAY, NOON, ("2024-01-01T12:00:00Z", "2024-01-02T11:58:00Z", NOON - 120 * SECOND, False)),
+        # anchored at the mark, one after the other, the last one ends at now − lag
+        ({"window": "1d"}, None, NOON, ("2024-01-01T00:00:00Z", "2024-01-02T00:00:00Z", JANUARY + DAY, True)),
+        ({"window": "1d"}, JANUARY + DAY, NOON, ("2024-01-02T00:00:00Z", "2024-01-02T12:00:00Z", NOON, False)),
+        (
+            {"window": "1d", "lookback": "1h"},
+            NOON - DAY,
+            NOON,
+            ("2024-01-01T11:00:00Z", "2024-01-02T12:00:00Z", NOON, False),
+        ),
+        # what is sent to an API that leaves the end out is truncated, and the mark stays where it was cut
+        (
+            {"format": "unix"},
+            NOON - DAY,
+            NOON + 700_000,
+            (str(JANUARY // SECOND + 43200), str(NOON // SECOND), NOON, False),
+        ),
+        # what is sent to an API that takes the end in is rounded up
+        (
+            {"format": "unix", "until_is": "inclusive"},
+            NOON - DAY,
+            NOON + 700_000,
+            (str(NOON // SECOND - 86400), str(NOON // SECOND + 1), NOON + 700_000, False),
+        ),
+        (
+            {"format": "%Y-%m-%d", "until_is": "inclusive"},
+            JANUARY,
+            JANUARY + DAY,
+            ("2024-01-01", "2024-01-02", JANUARY + DAY, False),
+        ),
+        # a window that truncation would leave empty is rounded up
+        ({"format": "%Y-%m-%d"}, JANUARY, NOON - DAY, ("2024-01-01", "2024-01-02", NOON - DAY, False)),
+        # a lag that has grown moves nothing back
+        ({"lag": "2d"}, NOON - DAY, NOON, ("2024-01-01T12:00:00Z", "2024-01-01T12:00:00Z", NOON - 2 * DAY, False)),
+    ],
+)
+def test_a_window_is_anchored_at_the_mark_and_ends_behind_now(
+    keys: Mapping[str, Any], mark: int | None, now: int, expected: tuple[object, ...]
+) -> None:
+    first: object = "2024-01-01T00:00:00Z"
+    if keys.get("format") == "unix":
+        first = JANUARY // SECOND
+    elif "format" in keys:
+        first = "2024-01-01"
+    rules = bounds(**{**WINDOWS, "since": {"param": "since", "first": first}, **keys})
+    assert tuple(rules.window(mark, now)) == expected
+
+
+@given(
+    st.integers(0, 400 * DAY),
+    st.integers(1, 40),
+    st.sampled_from(["rfc3339", "unix", "%Y-%m-%d", "%Y-%m-%d %H:%M"]),
+    st.sampled_from(["inclusive", "exclusive"]),
+)
+def test_windows_leave_no_gap_between_them_whatever_is_sent(ahead: int, days: int, format_: str, until_is: str) -> None:
+    """Every instant from the first bound to now − lag lies in what some window really asked for."""
+    zone = "America/St_Johns"
+    first = JANUARY // SECOND if format_ == "unix" else "2024-01-01" if "%H" not in format_ else "2024-01-01 00:00"
+    keys = {"format": format_, "until_is": until_is, "window": f"{days}d", "timezone": zone, "lag": "90s"}
+    rules = bounds(until={"param": "u"}, since={"param": "s", "first": first}, **keys)
+    parse = times.parser((format_, "rfc3339"), ZoneInfo(zone))
+    now = JANUARY + 90 * SECOND + DAY + ahead
+    mark, covered, last = None, None, False
+    for _ in range(450):
+        window = rules.window(mark, now, again=mark is None)
+        assert window.since is not None and window.until is not None and window.end is not None
+        low, high = parse(window.since), parse(window.until)
+        assert covered is None or low <= covered
+        assert high >= window.end
+        mark = covered = window.end
+        if last := not window.follows:
+            break
+    assert last
+    assert covered is not None
+    assert now - 90 * SECOND - times.unit(format_) < covered <= now - 90 * SECOND
+
+
+async def test_a_run_reads_one_window_after_the_other_and_the_mark_moves_without_rows(api: FakeApi) -> None:
+    start = (datetime.now(UTC) - timedelta(hours=60)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    say(api, [page(start, next="n"), page(start, first=2), page(), page()])
+    keys = stream(since={"param": "since", "first": start}, until={"param": "until"}, window="1d")
+    async with opened(api.url, keys) as source:
+        pages = await read(source)
+    asked = [(parameter(t), parameter(t, "until"), parameter(t, "c")) for t in targets(api)]
+    assert [one[2] for one in asked] == [None, "n", None, None]
+    assert asked[0][:2] == asked[1][:2]  # frozen for a listing
+    assert [one[0] for one in asked[2:]] == [asked[0][1], asked[2][1]]
+    assert [p.stop is None for p in pages] == [True, True, True, False]
+    assert marks(pages)[1:] == [asked[0][1], asked[2][1], asked[3][1]]
+    assert ids(pages) == ["1", "2"]
+
+
+async def test_a_run_that_is_cut_off_between_two_windows_goes_on_with_the_next(api: FakeApi) -> None:
+    start = (datetime.now(UTC) - timedelta(hours=30)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    say(api, [page(start), page(start, first=2, next="n"), page(first=3), page(start, first=4)])
+    keys = stream(since={"param": "since", "first": start}, until={"param": "until"}, window="1d")
+    async with opened(api.url, keys) as source:
+        [first] = await read(source, pages=1)
+        [second] = await read(source, first.cursor, pages=1)
+        await read(source, second.cursor)
+    asked = [(parameter(t), parameter(t, "c")) for t in targets(api)]
+    assert asked[1][0] == marks([first])[0] and asked[1][0] != asked[0][0]
+    assert asked[2] == (asked[1][0], "n")
+
+
+async def test_rows_beyond_the_end_of_a_window_are_published_and_move_no_mark(api: FakeApi) -> None:
+    now = datetime.now(UTC)
+    start = (now - timedelta(hours=36)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    beyond = (now - timedelta(hours=2)).isoformat(timespec="seconds").replace("+00:00", "Z")
+    say(api, [page(beyond), page(beyond)])
+    keys = stream(since={"param": "since", "first": start}, until={"param": "until"}, window="1d", order="asc")
+    async with opened(api.url, keys) as source:
+        [first] = await read(source, pages=1)
+    assert ids([first]) == ["1"]
+    assert marks([first]) == [parameter(targets(api)[0], "until")]
+
+
+# ---- an exclusive bound, and where it goes
+
+
+@pytest.mark.parametrize(
+    ("format_", "mark", "sent"),
+    [
+        ("rfc3339", NOON, "2024-01-02T11:59:59.999999Z"),
+        ("unix", NOON + 5, str(NOON // SECOND - 1)),
+        ("unix_ms", NOON, str(NOON // 1000 - 1)),
+        ("%Y-%m-%d", NOON, "2024-01-01"),
+        ("%Y-%m-%dT%H:%M:%SZ", NOON, "2024-01-02T11:59:59Z"),
+    ],
+)
+def test_an_api_that_leaves_the_bound_out_is_asked_one_unit_earlier(format_: str, mark: int, sent: str) -> None:
+    assert bounds(since={"param": "s", "is": "exclusive"}, format=format_, timezone="UTC").since(mark) == sent
+
+
+def test_an_exclusive_integer_is_asked_one_earlier_and_the_first_as_it_is_written() -> None:
+    rules = bounds(type="integer", since={"param": "s", "is": "exclusive", "first": 7})
+    assert (rules.since(None), rules.since(12)) == ("7", "11")
+
+
+# ---- tokens
+
+SYNC: Mapping[str, Any] = {"type": "token", "from": "$.sync", "param": "sync"}
+
+
+def synced(rows: Sequence[int], next: str | None = None, sync: str | None = None) -> Any:
+    return reply(json.dumps({"data": [{"id": n} for n in rows], "next": next, "sync": sync}))
+
+
+async def test_the_token_of_a_finished_listing_starts_the_next_run(api: FakeApi) -> None:
+    say(api, [synced([1], "p2"), synced([2], None, "s1"), synced([3], "p2", None), synced([], None, "s2"), synced([4])])
+    keys = {"paginate": TOKEN, "incremental": SYNC}
+    async with opened(api.url, keys) as source:
+        first = await read(source)
+        second = await read(source, first[-1].cursor)
+        third = await read(source, second[-1].cursor)
+    asked = [(parameter(t, "sync"), parameter(t, "c")) for t in targets(api)]
+    assert asked == [(None, None), (None, "p2"), ("s1", None), ("s1", "p2"), ("s2", None)]
+    assert [cursor(pages[-1])["mark"] for pages in (first, second, third)] == ["s1", "s2", "s2"]
+    assert [p.remember_all for p in second] == [False, False]
+
+
+async def test_by_default_the_token_is_that_of_the_last_page_that_had_one(api: FakeApi) -> None:
+    body = [{"next": "a", "more": True}, {"next": "b", "more": False}, {"next": "c", "more": False}]
+    say(api, [reply(json.dumps({"data": [{"id": n}], **one})) for n, one in enumerate(body)])
+    keys = {"paginate": {**TOKEN, "more": "$.more"}, "incremental": "token"}
+    async with opened(api.url, keys) as source:
+        pages = await read(source)
+        await read(source, pages[-1].cursor)
+    assert [parameter(t, "c") for t in targets(api)] == [None, "a", "b"]
+
+
+async def test_a_listing_that_ends_where_its_token_is_repeated_starts_there_next_time(api: FakeApi) -> None:
+    say(api, [reply(json.dumps({"data": rows, "next": "a"})) for rows in ([{"id": 1}], [], [{"id": 2}])])
+    keys = {"paginate": {**TOKEN, "end": "repeat"}, "incremental": "token"}
+    async with opened(api.url, keys) as source:
+        pages = await read(source)
+        again = await read(source, pages[-1].cursor)
+    assert [parameter(t, "c") for t in targets(api)] == [None, "a", "a"]
+    assert (ids(again), again[-1].stop) == (["2"], "the token was repeated")
+
+
+@pytest.mark.parametrize("status", [400, 404, 410, 422])
+async def test_a_start_token_that_the_api_forgot_means_one_full_read(api: FakeApi, status: int) -> None:
+    gone = reply('{"error":"expired"}', status=status)
+    say(api, [synced([1], None, "s1"), gone, synced([1, 2], None, "s2"), gone, gone])
+    watch = Watching()
+    async with opened(api.url, {"paginate": TOKEN, "incremental": SYNC}) as source:
+        first = await read(source)
+        second = await read(source, first[-1].cursor, watch=watch)
+        with pytest.raises(SourceRefused):
+            await read(source, second[-1].cursor)
+    assert [parameter(t, "sync") for t in targets(api)] == [None, "s1", None, "s2", None]
+    assert (ids(second), len(watch.restarts), cursor(second[-1])["mark"]) == (["1", "2"], 1, "s2")
+
+
+async def test_the_first_run_may_start_at_a_token_of_its_own(api: FakeApi) -> None:
+    say(api, [synced([1], None, "s1")])
+    keys = {"paginate": TOKEN, "incremental": {**SYNC, "since": {"first": "now"}}}
+    await list_all(api.url, keys)
+    assert parameter(targets(api)[0], "sync") == "now"
+
+
+# ---- all of it again
+
+
+async def test_a_snapshot_lists_everything_every_time_and_remembers_every_id(api: FakeApi) -> None:
+    say(api, [page(at(1)), page(at(1))])
+    async with opened(api.url, {"paginate": TOKEN, "incremental": "snapshot"}) as source:
+        first = await read(source)
+        again = await read(source, first[-1].cursor)
+    assert targets(api) == ["/events"] * 2
+    assert (ids(again), again[-1].remember_all, again[-1].remember_from) == (["1"], True, None)
+
+
+@pytest.mark.parametrize(("days", "bound"), [(1, "2024-01-02T09:00:00Z"), (40, None)])
+async def test_a_cursor_that_is_older_than_what_the_api_keeps_means_a_full_read(
+    api: FakeApi, days: int, bound: str | None
+) -> None:
+    say(api, [page(at(9)), page(at(9))])
+    watch = Watching()
+    async with opened(api.url, stream(expires_after="30d")) as source:
+        [first] = await read(source)
+        saved = cursor(first)
+        saved["updated_at"] = (datetime.now(UTC) - timedelta(days=days)).isoformat().replace("+00:00", "Z")
+        await read(source, json.dumps(saved).encode(), watch=watch)
+    assert parameter(targets(api)[1]) == bound
+    assert [notice.kind for notice in watch.notices] == ([] if bound else ["expired"])
+
+
+# ---- where bounds go
+
+
+def sent(api: FakeApi) -> list[tuple[str | None, str | None, Any]]:
+    """Of every request: its parameter `q`, its header X-Since, its body."""
+    return [
+        (
+            parse_qs(request.target.partition("?")[2]).get("q", [None])[0],
+            request.headers.get("x-since"),
+            json.loads(request.body or b"null"),
+        )
+        for request in api.requests
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "first", "second"),
+    [
+        ({"since": {"header": "X-Since"}}, (None, None, None), (None, at(9), None)),
+        (
+            {"json": {"limit": 5}, "since": {"body": "$.filter.updated.gte"}},
+            (None, None, {"limit": 5}),
+            (None, None, {"limit": 5, "filter": {"updated": {"gte": at(9)}}}),
+        ),
+        ({"since": {"param": "q", "value": "at >= '{cursor}'"}}, (None, None, None), (f"at >= '{at(9)}'", None, None)),
+        ({"params": {"q": "at:[{window.start} TO *]"}}, (None, None, None), (f"at:[{at(9)} TO *]", None, None)),
+        (
+            {"json": {"where": {"at": {"gte": "{cursor}"}, "ok": True}}},
+            (None, None, {"where": {"at": {}, "ok": True}}),
+            (None, None, {"where": {"at": {"gte": at(9)}, "ok": True}}),
+        ),
+    ],
+)
+async def test_the_lower_bound_goes_where_it_should_and_is_left_out_of_the_first_run(
+    api: FakeApi, keys: Mapping[str, Any], first: object, second: object
+) -> None:
+    say(api, [page(at(9)), page(at(9))])
+    incremental = {"type": "timestamp", "field": "at", **({"since": keys["since"]} if "since" in keys else {})}
+    stream_ = {name: value for name, value in keys.items() if name != "since"}
+    async with opened(api.url, {"paginate": TOKEN, "incremental": incremental, **stream_}) as source:
+        [one] = await read(source)
+        [again] = await read(source, one.cursor)
+    assert sent(api) == [first, second]
+    assert again.remember_from == times.parse_rfc3339(at(9), None)
+
+
+async def test_both_bounds_may_stand_in_one_text(api: FakeApi) -> None:
+    say(api, [page()])
+    since = {"param": "q", "value": "[{window.start} TO {window.end}]", "first": "2024-01-01"}
+    keys = {
+        "paginate": TOKEN,
+        "incremental": {"type": "timestamp", "field": "at", "since": since, "until_is": "inclusive"},
+    }
+    await list_all(api.url, {**keys, "params": {"upto": "{window.end}"}})
+    [(text, _, _)] = sent(api)
+    assert text is not None
+    assert re.fullmatch(r"\[2024-01-01 TO \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\]", text)
+    assert text.endswith(parameter(targets(api)[0], "upto") + "]")  # type: ignore[operator]
+
+
+async def test_a_start_token_goes_where_the_token_of_a_page_goes(api: FakeApi) -> None:
+    say(api, [reply(json.dumps({"data": [], "next": token})) for token in ("a", None, "b", None)])
+    keys = {
+        "json": {},
+        "paginate": {"type": "cursor", "from": "$.next", "body": "$.page.after"},
+        "incremental": "token",
+    }
+    async with opened(api.url, keys) as source:
+        pages = await read(source)
+        await read(source, pages[-1].cursor)
+    assert [body for _, _, body in sent(api)] == [{}, *({"page": {"after": token}} for token in ("a", "a", "b"))]
