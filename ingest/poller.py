@@ -96,9 +96,9 @@ class Poller:
         Raises Transient, Permanent and Superseded; what was saved before stays good."""
         await self._look_where()
         pages = self._source.pages(self._claim.cursor, self._report)
-        fetching = asyncio.ensure_future(anext(pages))
+        fetching, stopping = asyncio.ensure_future(anext(pages)), asyncio.create_task(stop.wait())
         try:
-            while (page := await _unless(stop, fetching)) is not None:
+            while (page := await _unless(stop, stopping, fetching)) is not None:
                 if page.stop is None:
                     fetching = asyncio.ensure_future(anext(pages))
                 await self._handle(page)
@@ -107,6 +107,7 @@ class Poller:
                     return
             self._report.end(Outcome.INCOMPLETE, "stopped by a signal")
         finally:
+            stopping.cancel()
             fetching.cancel()
             await asyncio.wait([fetching])
             if not fetching.cancelled():
@@ -193,15 +194,11 @@ class Poller:
             await self._save(Save(self._cursor, seen, self._seen_in))
             after, count = missing[-1].id, count + published
 
-    async def _not_seen(self, page: Page) -> tuple[list[SourceRecord], list[Seen]]:
+    async def _not_seen(self, page: Page) -> tuple[Sequence[SourceRecord], list[Seen]]:
         """The records that are not what was published last for their id, and what to remember of them."""
-        known = {} if self.in_flight else await self._known([record.id for record in page.records])
-        fresh = []
-        for record in page.records:
-            version = noted(record.version, True) if record.deleted else record.version or ""
-            if known.get(record.id) != version:
-                known[record.id] = version
-                fresh.append(record)
+        ids = [record.id for record in page.records]
+        known = {} if self.in_flight else await self._known(ids)
+        fresh = page.records if not known and len(set(ids)) == len(ids) else _changed(page.records, known)
         lowest = page.remember_from
         return fresh, [
             Seen(
@@ -320,12 +317,23 @@ def deletion(gone: Missing, sweep: int) -> SourceRecord:
     return SourceRecord(gone.id, at, gone.key or gone.id, None, None, value, deleted=True)
 
 
-async def _unless(stop: asyncio.Event, work: "asyncio.Future[T]") -> T | None:
-    """The result of `work`, or None as soon as `stop` is set, even where the next page is there already."""
-    stopping = asyncio.create_task(stop.wait())
-    try:
+def _changed(records: Sequence[SourceRecord], known: dict[str, str]) -> list[SourceRecord]:
+    """Those that are not what `known` says of their id, and then says."""
+    fresh = []
+    for record in records:
+        version = noted(record.version, True) if record.deleted else record.version or ""
+        if known.get(record.id) != version:
+            known[record.id] = version
+            fresh.append(record)
+    return fresh
+
+
+async def _unless(
+    stop: asyncio.Event, stopping: "asyncio.Task[bool]", work: "asyncio.Future[T]"
+) -> T | None:
+    """The result of `work`, or None as soon as `stop` is set, even where the next page is there already. `stopping`
+    waits for `stop`."""
+    if not work.done() and not stop.is_set():
         both: set[asyncio.Future[Any]] = {work, stopping}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        return None if stop.is_set() else work.result()
-    finally:
-        stopping.cancel()
+    return None if stop.is_set() else work.result()

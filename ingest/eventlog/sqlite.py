@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -75,7 +76,8 @@ class SqlitePublisher:
         if not messages:
             return Published(0, 0, ())
         with translated():
-            published = await self._database.write(lambda connection: _append(connection, topic, messages))
+            page = _Packed.of(messages)  # not in the transaction, which keeps others from writing
+            published = await self._database.write(lambda connection: _append(connection, topic, page))
         await self._trim(topic)
         return published
 
@@ -147,11 +149,25 @@ class SqliteReader:
             return await self._database.read(read)
 
 
-def _append(connection: sqlite3.Connection, name: str, messages: Sequence[Message]) -> Published:
+class _Packed(NamedTuple):
+    """Messages of a page, their headers as they are written, and the bytes that each takes."""
+
+    messages: Sequence[Message]
+    headers: Sequence[bytes]
+    sizes: Sequence[int]
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "_Packed":
+        headers = [_encode([*_shared(m.form), *zip(m.form.names, m.own, strict=True)]) for m in messages]
+        return cls(
+            messages, headers, [len(m.key) + len(h) + len(m.value) for m, h in zip(messages, headers, strict=True)]
+        )
+
+
+def _append(connection: sqlite3.Connection, name: str, page: _Packed) -> Published:
     topic = topic_of(connection, name)
     now = time.time_ns() // 1_000_000
-    headers = [_encode([*_shared(m.form), *zip(m.form.names, m.own, strict=True)]) for m in messages]
-    sizes = [len(m.key) + len(h) + len(m.value) for m, h in zip(messages, headers, strict=True)]
+    messages, headers, sizes = page
     limit = topic.max_message
     near = [index for index, size in enumerate(sizes) if size > limit // 2]
     oversized = {index for index in near if messages[index].size() > limit}

@@ -87,13 +87,14 @@ class Page(NamedTuple):
             if len(part) == 1 and messages[0].size() > self.limit:
                 self.oversized.extend(part)
                 continue
-            records = encoded(messages) if len(part) == 1 or sum(len(m.value) for m in messages) < room else None
+            records = encoded(messages) if len(part) == 1 or sum([len(m.value) for m in messages]) < room else None
             if records is None or (len(records) > room and len(part) > 1):
                 middle = len(part) // 2
                 waiting += part[middle:], part[:middle]
                 continue
             yield RecordBatch(records, len(part), self.timestamp)
-            await asyncio.sleep(0)  # nothing else runs while a batch is built
+            if waiting:
+                await asyncio.sleep(0)  # nothing else runs while a batch is built
 
 
 def encoded(messages: Sequence[Message]) -> bytes:
