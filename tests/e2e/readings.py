@@ -4,7 +4,7 @@ Every reading gives the source as YAML and the environment that it refers to."""
 
 from typing import NamedTuple
 
-from tests.harness.apis import couch, json_server, kinto, odata, pocketbase, relay, synapse
+from tests.harness.apis import couch, json_server, kinto, oauth, odata, pocketbase, relay, synapse
 
 
 class Reading(NamedTuple):
@@ -59,6 +59,21 @@ def with_links(api: json_server.JsonServer, size: int = 50) -> Reading:
         incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
 """
     return Reading(source, {})
+
+
+def with_oauth(gate: oauth.Guarded, grant: str, size: int = 5) -> Reading:
+    """What json-server has, twice, behind the gate. `grant`: the rest of `oauth2`."""
+    source = f"""
+    base_url: {gate.url}
+    auth: {{oauth2: {{token_url: "{gate.token_url}", client_secret: "${{env:SECRET}}", {grant}}}}}
+    defaults: {{path: /orders, records: $, id: id, version: revision}}
+    streams:
+      orders: {{params: {{_page: 1, _limit: {size}, _sort: revision}}, paginate: link}}
+      backwards:
+        params: {{_sort: revision, _order: desc}}
+        paginate: {{type: offset, param: _start, size_param: _limit, size: {size}, total: header.X-Total-Count}}
+"""
+    return Reading(source, {"SECRET": gate.secret, "REFRESH": gate.refresh_token})
 
 
 def with_offsets(api: json_server.JsonServer, size: int = 50) -> Reading:

@@ -17,10 +17,10 @@ http
   .createServer(async (request, response) => {
     const token = (request.headers.authorization ?? "").replace(/^Bearer /, "");
     const known = token ? JSON.parse(await ask("/token/introspection", "guard", token)) : {};
-    if (!used.has(token)) used.set(token, 0);
+    if (token && !used.has(token)) used.set(token, 0);
     const number = [...used.keys()].indexOf(token) + 1;
     if (!known.active) {
-      console.log(`token ${number}: 401`);
+      if (token) console.log(`token ${number}: 401`);
       response.writeHead(401, { "www-authenticate": 'Bearer error="invalid_token"' }).end();
       return;
     }

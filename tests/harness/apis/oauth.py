@@ -23,15 +23,11 @@ class Tokens(NamedTuple):
     refused: int  # requests
 
 
-def secret(client: str) -> str:
-    """Of `machine` (which sends it as HTTP's basic authentication), `machine-post` (in the form) and `person`."""
-    return f"opensesame & {client}+%"
-
-
 class Guarded:
-    """Made by `start`. `url`: the gate's. `refresh_token`: what a person gave to the client `person`."""
+    """Made by `start`. `url`: the gate's. `secret`: of the client. `refresh_token`: what was given to `person`."""
 
-    def __init__(self, directory: Path, upstream: str, *, lifetime: int, uses: int) -> None:
+    def __init__(self, directory: Path, upstream: str, client: str, *, lifetime: int, uses: int) -> None:
+        self.secret = f"opensesame & {client}+%"
         port, gate = free_ports(2)
         installs.node(directory, "oidc.mjs", "guard.mjs")
         issuer = directory / "issuer"
@@ -52,6 +48,7 @@ class Guarded:
         self._issuer.close()
 
 
-def start(directory: Path, upstream: str, *, lifetime: int = 3600, uses: int = 0) -> Guarded:
-    """A token lives `lifetime` seconds and is good for `uses` requests; 0: for any number."""
-    return Guarded(directory, upstream, lifetime=lifetime, uses=uses)
+def start(directory: Path, upstream: str, client: str, *, lifetime: int = 3600, uses: int = 0) -> Guarded:
+    """For `machine` (by HTTP's basic authentication), `machine-post` (by form) or `person` (who has a refresh token).
+    An access token lives `lifetime` seconds and is good for `uses` requests; 0: for any number."""
+    return Guarded(directory, upstream, client, lifetime=lifetime, uses=uses)

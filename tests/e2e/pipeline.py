@@ -1,0 +1,51 @@
+"""From an API to the rows, by the command: one source, and one consumer of all that it publishes."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.e2e.command import Engine, Ingest
+from tests.e2e.readings import Reading
+from tests.harness.apis import Record
+from tests.harness.names import unique
+
+EMBEDDED = Engine("embedded", {})
+CONFIGURATION = """
+version: 1
+sources:
+  %(name)s:%(source)s
+consumers:
+  warehouse: {kind: store, topics: ["%(name)s.*"]}
+topics: {partitions: 3, replication: 1, min_insync: 1, durability: relaxed}
+"""
+
+
+def as_it_is(record: Record) -> Record:
+    return record
+
+
+class Pipeline:
+    """The command, with one source that reads `api`."""
+
+    def __init__(self, folder: Path, engine: Engine, reading: Reading) -> None:
+        self.source = unique("shop")
+        text = CONFIGURATION % {"name": self.source, "source": reading.source.rstrip()}
+        (folder / "ingest.yaml").write_text(text)
+        self.ingest = Ingest(folder, engine, **reading.environment)
+
+    async def sync(self, *arguments: str) -> int:
+        """From the API to the rows; how many events."""
+        ran = (await self.ingest("run", "--once", "--json", *arguments)).json
+        assert all(run["outcome"] == "complete" for run in ran), ran
+        consumed = (await self.ingest("consume", "warehouse", "--once", "--json")).json
+        assert sum(topic["duplicates"] + topic["dead_letters"] for topic in consumed) == 0
+        events: int = sum(run["events"] for run in ran)
+        assert sum(topic["inserted"] for topic in consumed) == events
+        return events
+
+    async def newest(self, stream: str = "orders", picked: Callable[[Record], Record] = as_it_is) -> dict[str, Record]:
+        """What the store has of the stream: the newest payload of every id."""
+        done = await self.ingest("events", "--format", "jsonl")
+        rows = [json.loads(line) for line in done.out.split("\n") if line]
+        rows = sorted((row for row in rows if row["stream"] == stream), key=lambda row: int(row["offset"]))
+        return {row["key"]: picked(row["payload"]) for row in rows}
