@@ -43,6 +43,7 @@ Step = str | int | Every
 class Root(Enum):
     BODY = "body"  # the decoded answer, or the record
     HEADER = "header"  # header.NAME
+    COOKIE = "cookie"  # cookie.NAME
     LAST = "last"  # last.FIELD: the last record of the page
     OUTER = "outer"  # ^.a: what encloses the list of records
 
@@ -70,6 +71,8 @@ def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
         rest = rest[1:]
     elif Root.HEADER in roots and rest.startswith("header."):
         return JsonPath(text, Root.HEADER, (rest[len("header.") :],))
+    elif Root.COOKIE in roots and rest.startswith("cookie."):
+        return JsonPath(text, Root.COOKIE, (rest[len("cookie.") :],))
     elif Root.LAST in roots and rest.startswith("last."):
         rest, root = rest[len("last.") :], Root.LAST
     elif Root.OUTER in roots and rest.startswith("^."):

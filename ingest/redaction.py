@@ -15,6 +15,8 @@ MIN_LENGTH = 4  # characters of a secret
 MIN_BASE64 = 8  # characters of the middle of an encoded secret, which must not match by chance
 MASK = "***"
 
+_ARMOUR = re.compile(r"-----(BEGIN|END) [A-Z ]+-----")  # lines that are the same in every PEM file
+
 
 class Redactor:
     """Knows the secrets of this process. Costs nothing while it knows none."""
@@ -28,7 +30,7 @@ class Redactor:
         """From now on it is scrubbed; several lines, each of them too."""
         known = len(self._forms)
         for text in {secret, secret.strip(), *secret.splitlines()}:
-            if len(text) >= MIN_LENGTH:
+            if len(text) >= MIN_LENGTH and not _ARMOUR.fullmatch(text):
                 self._forms.update(_forms(text))
         if len(self._forms) > known:
             self._compile()

@@ -6,9 +6,11 @@ from typing import Literal
 from pydantic import Field
 
 from ingest.config.part import Mistake, Part
+from ingest.config.session import Session
+from ingest.config.signing import Hmac, Jwt
 from ingest.config.values import Duration, Params, Secret, TokenUrl, token
 
-KINDS = ("bearer", "basic", "api_key", "oauth2")
+KINDS = ("bearer", "basic", "api_key", "oauth2", "session", "jwt", "hmac")
 RESERVED = frozenset({"grant_type", "scope", "refresh_token", "client_id", "client_secret"})
 
 
@@ -66,7 +68,7 @@ class OAuth2(Part):
 
 
 class Auth(Part):
-    """Exactly one of them."""
+    """At most one way in, and how to see that it is open."""
 
     bearer: Secret | None = None
     """A token, sent as `Authorization: Bearer …`."""
@@ -76,6 +78,12 @@ class Auth(Part):
     """A key in a header, a parameter or a cookie."""
     oauth2: OAuth2 | None = None
     """Access tokens that are fetched and renewed."""
+    session: Session | None = None
+    """A token that a login gives."""
+    jwt: Jwt | None = None
+    """A token that we sign ourselves."""
+    hmac: Hmac | None = None
+    """A signature of every request."""
 
     def mistakes(self) -> Iterable[Mistake]:
         if sum(getattr(self, kind) is not None for kind in KINDS) != 1:

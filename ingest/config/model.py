@@ -29,6 +29,8 @@ from ingest.config.part import Mistake, Part
 from ingest.config.records import Decode
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
+from ingest.config.session import Login, Send, Session
+from ingest.config.signing import Hmac, Jwt
 from ingest.config.values import (
     BaseUrl,
     Count,
@@ -65,11 +67,14 @@ __all__ = [
     "Decode",
     "Duration",
     "GraphQL",
+    "Hmac",
     "Incremental",
+    "Jwt",
     "Keyset",
     "Limits",
     "LinkHeader",
     "Log",
+    "Login",
     "Name",
     "NextUrl",
     "OAuth2",
@@ -85,6 +90,8 @@ __all__ = [
     "Retry",
     "Scalar",
     "Security",
+    "Send",
+    "Session",
     "Since",
     "SinglePage",
     "Size",

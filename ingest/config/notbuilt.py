@@ -11,11 +11,11 @@ _STREAM = "sources.*.streams.*"
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
     "sources.*": "allow_hosts auth_hosts errors tls",
-    "sources.*.auth": "hmac jwt probe session",
+    "sources.*.auth": "probe",
     "sources.*.limits": "burst concurrency rate",
     _STREAM: "attempts catch_up conditional cron deletes errors expect format jitter job overlap parent schema "
     "timezone transform",
-    f"{_STREAM}.auth": "hmac jwt probe session",
+    f"{_STREAM}.auth": "probe",
     f"{_STREAM}.records": "absent keep path",
     f"{_STREAM}.version": "except hash",
     f"{_STREAM}.paginate": "listing_cap overlap",

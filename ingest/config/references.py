@@ -110,7 +110,7 @@ class _Filler:
 
         def fill(match: re.Match[str]) -> str:
             try:
-                value, given = _value(match)
+                value, given = _value(match, lines=steps[-2:] == ["jwt", "key"])
             except ValueError as exc:
                 self.missing.append(Unresolved(path, str(exc)))
                 return ""
@@ -139,8 +139,10 @@ def _is_template(steps: Sequence[str]) -> bool:
     return keys[:1] != () and (keys[0] in _TEMPLATES or any(keys[: len(one)] == one for one in _TEMPLATES_WITHIN))
 
 
-def _value(match: re.Match[str]) -> tuple[str, bool]:
-    """What a reference stands for, and whether it is more than the default in the file. Raises ValueError."""
+def _value(match: re.Match[str], *, lines: bool = False) -> tuple[str, bool]:
+    """What a reference stands for, and whether it is more than the default in the file. `lines`: it may have several.
+
+    Raises ValueError."""
     if match["file"] is not None:
         what, value = f"the file {match['file']}", _read(Path(match["file"]))
     else:
@@ -152,7 +154,7 @@ def _value(match: re.Match[str]) -> tuple[str, bool]:
     if not value:
         raise ValueError(f"{what} is empty")
     try:
-        return one_line(value), True
+        return value if lines else one_line(value), True
     except ValueError as exc:
         raise ValueError(f"{what} {exc}") from exc
 

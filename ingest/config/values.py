@@ -283,6 +283,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_le
 RecordPath = Annotated[JsonPath, _reader(), _text()]
 ObjectPath = Annotated[JsonPath, _reader(several=False), _text()]
 AnswerPath = Annotated[JsonPath, _reader(Root.HEADER, several=False), _text()]
+SessionPath = Annotated[JsonPath, _reader(Root.HEADER, Root.COOKIE, several=False), _text()]
 TokenPath = Annotated[JsonPath, _reader(Root.HEADER, Root.LAST, several=False), _text()]
 IdPaths = Annotated[
     tuple[RecordPath, ...],

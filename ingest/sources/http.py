@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from ingest.config.model import Source, Stream
-from ingest.errors import SourceChanged, SourceRefused
+from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
 from ingest.retry import http_date
 from ingest.sources import Notice, Page, Watch
@@ -43,7 +43,10 @@ class HttpSource:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         template = Template(source, stream, redactor.scrub)
         auth = stream.auth or source.auth
-        self._credentials = keyring.credentials(auth, template.secret_params, template.secret_headers)
+        try:
+            self._credentials = keyring.credentials(auth, template.secret_params, template.secret_headers)
+        except ConfigError as exc:
+            raise ConfigError(f"{where}: {exc}") from exc
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
         self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
 

@@ -48,6 +48,10 @@ class Clock(NamedTuple):
 SYSTEM = Clock()
 
 
+class Unshown(Undecodable):
+    """As Undecodable, for a body that no message may show: it may hold a secret that nobody knows yet."""
+
+
 class _Again(Exception):
     """This try failed, a later one may not. `wait`: seconds that the server asked for."""
 
@@ -141,7 +145,8 @@ class Transport:
         try:
             decoded = decode(response)
         except Undecodable as exc:
-            raise _Again(f"no JSON ({exc}): {self._said(response)}", wait) from exc
+            said = _described(response) if isinstance(exc, Unshown) else self._said(response)
+            raise _Again(f"no JSON ({exc}): {said}", wait) from exc
         if wait is not None:
             self._not_before = max(self._not_before, self.clock.monotonic() + wait)
         return decoded
@@ -172,9 +177,13 @@ class Transport:
             )
 
     def _said(self, response: Response) -> str:
-        kind = response.headers.get("content-type", "no content type")
         text = self._redactor.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
-        return self._redactor.scrub(f"{response.status} ({kind}, {len(response.body)} bytes): {text!r}")
+        return self._redactor.scrub(f"{_described(response)}: {text!r}")
+
+
+def _described(response: Response) -> str:
+    kind = response.headers.get("content-type", "no content type")
+    return f"{response.status} ({kind}, {len(response.body)} bytes)"
 
 
 def _at(moment: float) -> str:

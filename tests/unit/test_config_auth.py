@@ -11,6 +11,7 @@ from tests.unit.test_config_mistakes import one
 
 BY_REFERENCE = "secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"
 URL = "token_url: https://login.example.com/token"
+LOGIN = 'login: {path: /login, json: {user: me, token_type: x, password: "${env:P}"}}'
 CLIENT = f'{URL}, client_id: c, client_secret: "${{env:S}}"'
 
 
@@ -39,6 +40,34 @@ CLIENT = f'{URL}, client_id: c, client_secret: "${{env:S}}"'
             "`token_url` must be an absolute http or https URL",
         ),
         (f'bearer: "${{env:T}}", oauth2: {{{CLIENT}}}', "name exactly one of bearer, basic, api_key, oauth2"),
+        (f"session: {{{LOGIN}, token: $.t}}", "`send` is missing: where the token goes, such as {header: X-Session}"),
+        (f"session: {{{LOGIN}, token: $.t, send: {{}}}}", "name exactly one of header, query, cookie"),
+        (f"session: {{{LOGIN}, token: $.t, send: {{header: A, cookie: b}}}}", "name exactly one of header, query"),
+        (f"session: {{{LOGIN}, token: $.t, send: {{header: A, value: B}}}}", "with `{token}` in it"),
+        (f"session: {{{LOGIN}, token: $.t, send: {{query: a, value: 'x{{token}}'}}}}", "with `{token}` in it"),
+        (f'session: {{{LOGIN}, token: "$.a[*]", send: {{header: A}}}}', "reaches several values; one is needed here"),
+        ("session: {login: {path: /l, json: {user: me, password: plain}}, token: cookie.sid}", BY_REFERENCE),
+        ("session: {login: {path: /l, form: {client_secret: plain}}, token: cookie.sid}", BY_REFERENCE),
+        ("session: {login: {path: /l, json: {a: [{apiKey: plain}]}}, token: cookie.sid}", BY_REFERENCE),
+        (
+            "session: {login: {path: /l, json: {}, form: {}}, token: cookie.sid}",
+            "a request has one body; `json` is one",
+        ),
+        ("session: {login: {path: https://x.example/login}, token: cookie.sid}", "is a whole URL"),
+        ("jwt: {key: plain}", BY_REFERENCE),
+        ('jwt: {key: "${env:K}", alg: none}', "`none` is not one of RS256, ES256, EdDSA, HS256"),
+        ('jwt: {key: "${env:K}", claims: {exp: 5}}', "`exp` is set when a token is made, by `ttl`"),
+        ('hmac: {key: "${env:K}", header: X-S}', "`sign` is missing"),
+        (
+            'hmac: {key: "${env:K}", header: X-S, sign: "{metod}"}',
+            "`{metod}` is nothing that can be signed; did you mean `{method}`",
+        ),
+        ('hmac: {key: "${env:K}", header: X-S, sign: x}', "`sign` signs the same for every request"),
+        ('hmac: {key: "${env:K}", header: X-S, sign: "{body}", value: x}', "with `{signature}` in it"),
+        (
+            'hmac: {key: "${env:K}", header: X-S, sign: "{body}", timestamp: X-T}',
+            "the time is sent where it is signed: write {timestamp} into it",
+        ),
     ],
 )
 def test_a_mistake_in_an_auth(keys: str, message: str) -> None:

@@ -51,7 +51,7 @@ def one(keys: str) -> str:
             "52: malformed reference; write ${env:NAME}, ${env:NAME:-default} or ${file:/run/secrets/name}",
         ),
         ('auth: {bearer: "${TOKEN}"}', "52: `${TOKEN}` is no reference; did you mean `${env:TOKEN}`?"),
-        ("auth: {}", "43: name exactly one of bearer, basic, api_key, oauth2"),
+        ("auth: {}", "43: name exactly one of bearer, basic, api_key, oauth2, session, jwt, hmac"),
         ("auth: token", "43: `auth` must be a mapping (key: value), not text"),
         ('auth: {api_key: {in: body, name: k, value: "${env:K}"}}', "58: `body` is not one of header, query, cookie"),
         (
@@ -101,7 +101,7 @@ def one(keys: str) -> str:
             "graphql: {query: q}, paginate: {type: page, body: $.after}",
             "87: `$.after` is no variable; write $.variables.after",
         ),
-        ("auth: {jwt: {key: x}}", "44: `jwt` is not supported by this version"),
+        ("auth: {probe: {path: /me}}", "44: `probe` is not supported by this version"),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
         ("retry: {statuses: 429}", "55: `statuses` must be a list, not one value: write […]"),
@@ -459,11 +459,11 @@ def test_a_mistake_in_defaults_is_said_once_and_there() -> None:
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: {path: $.a, absent: empty}, auth: {jwt: {key: x}}, incremental: {type: keyset, field: a}"
+    keys = "records: {path: $.a, absent: empty}, auth: {probe: {path: /me}}, incremental: {type: keyset, field: a}"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
         "`path` is not supported by this version",
         "`absent` is not supported by this version",
-        "`jwt` is not supported by this version",
+        "`probe` is not supported by this version",
         "`type: keyset` is not supported by this version",
     ]
 

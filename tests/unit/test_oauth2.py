@@ -374,8 +374,10 @@ async def test_a_token_that_would_break_out_of_its_header_is_not_sent(
     ("place", "target", "headers"),
     [
         (Place("header", "authorization", "Token {token}!"), "/e?a=1", {"authorization": "Token t=;&1!"}),
+        (Place("header", "x-session"), "/e?a=1", {"x-session": "t=;&1"}),
         (Place("query", "key"), "/e?a=1&key=t%3D%3B%261", {}),
         (Place("cookie", "sid"), "/e?a=1", {"cookie": "a=b; sid=t=;&1"}),
+        (Place("cookie", "sid", "<{token}>"), "/e?a=1", {"cookie": "a=b; sid=<t=;&1>"}),
     ],
 )
 def test_a_token_is_found_where_it_was_put(place: Place, target: str, headers: Mapping[str, str]) -> None:

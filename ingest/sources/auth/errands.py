@@ -10,15 +10,17 @@ import structlog
 
 from ingest.redaction import Redactor
 from ingest.sources import Notice
+from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.exchange import Response
 from ingest.sources.request import Request
-from ingest.sources.transport import Limits, Transport
+from ingest.sources.transport import Limits, Transport, Unshown
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
+UNAUTHORIZED = 401  # what a refused errand means for whoever needs it done, whatever its own status was
 SHOWN = 200  # characters of an answer in a message
 WAIT_WORTH_A_LINE = 5.0  # seconds
 
@@ -57,13 +59,20 @@ class Errands(NamedTuple):
         return self._replace(transport=self.transport.toward(url))
 
     async def send(self, request: Request, credentials: Credentials, decode: Callable[[Response], T]) -> T:
-        """As `Transport.send`."""
-        return await self.transport.send(request, credentials, self.limits, Told(self.source), decode)
+        """As `Transport.send`; but what came with a good status is never shown, as it may hold a new secret."""
+
+        def discreetly(response: Response) -> T:
+            try:
+                return decode(response)
+            except Undecodable as exc:
+                raise Unshown(str(exc)) from exc
+
+        return await self.transport.send(request, credentials, self.limits, Told(self.source), discreetly)
 
     def monotonic(self) -> float:
         return self.transport.clock.monotonic()
 
-    def said(self, response: Response, text: str) -> str:
-        """What an answer means to us, for a message: redacted and short."""
-        shown = self.redactor.scrub(text)[:SHOWN]
-        return f"{self.transport.shown(response.request)} answered {response.status}: {shown}"
+    def answered(self, response: Response, text: str = "") -> str:
+        """For a message: what was asked, and what its answer means to us."""
+        what = f"{self.transport.shown(response.request)} answered {response.status}"
+        return f"{what}: {self.redactor.scrub(text)[:SHOWN]}" if text else what

@@ -2,17 +2,21 @@
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
-from ingest.config.auth import OAuth2
-from ingest.config.model import Auth, Source
+from ingest.config.model import Auth, Jwt, OAuth2, Part, Session, Source
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
 from ingest.sources.auth import Credentials, Params, State
 from ingest.sources.auth.errands import Errands
 from ingest.sources.auth.oauth2 import ClientCredentials
 from ingest.sources.auth.renewed import Obtain, Place, Renewed, Supply
+from ingest.sources.auth.session import Login, place
+from ingest.sources.auth.signature import Signed
 from ingest.sources.auth.static import credentials
 from ingest.sources.transport import Limits, Transport
+
+P = TypeVar("P", bound=Part)
 
 TOTAL = 30.0  # seconds at most for one try of an errand: who waits for a token waits with its own request
 BEARER = Place("header", "authorization", "Bearer {token}")
@@ -21,37 +25,51 @@ BEARER = Place("header", "authorization", "Bearer {token}")
 class Keyring:
     """Made by `open_keyring`, or by `keyring`: then `aclose` is the caller's."""
 
-    def __init__(self, errands: Errands, state: State | None) -> None:
-        self._errands, self._state = errands, state
-        self._supplies: list[tuple[OAuth2, Supply]] = []
+    def __init__(self, source: Source, errands: Errands, state: State | None) -> None:
+        self._source, self._errands, self._state = source, errands, state
+        self._supplies: list[tuple[Part, Supply]] = []
 
     def credentials(
         self, auth: Auth | None, secret_params: Params, secret_headers: Collection[str] = ()
     ) -> Credentials:
-        """As `static.credentials`."""
+        """As `static.credentials`. Raises ConfigError for a key that cannot be used."""
         rest = credentials(auth, secret_params, secret_headers)
-        if auth is None or auth.oauth2 is None:
+        if auth is None:
             return rest
-        return Renewed(rest, BEARER, self._supply(auth.oauth2))
+        if auth.oauth2 is not None:
+            return Renewed(rest, BEARER, self._supply(auth.oauth2, self._granted))
+        if auth.session is not None:
+            return Renewed(rest, place(auth.session), self._supply(auth.session, self._logged_in))
+        if auth.jwt is not None:
+            return Renewed(rest, BEARER, self._supply(auth.jwt, self._signed))
+        return rest if auth.hmac is None else Signed(rest, auth.hmac, self._errands.transport.clock.wall)
 
-    def _supply(self, oauth2: OAuth2) -> Supply:
+    def _supply(self, part: P, obtaining: Callable[[P], Obtain]) -> Supply:
         for known, supply in self._supplies:
-            if known == oauth2:
+            if known == part:
                 return supply
         learn = self._learning(f"token {len(self._supplies)}")
-        supply = Supply(self._obtaining(oauth2), learn, self._errands.monotonic)
-        self._supplies.append((oauth2, supply))
+        supply = Supply(obtaining(part), learn, self._errands.monotonic)
+        self._supplies.append((part, supply))
         return supply
 
-    def _obtaining(self, oauth2: OAuth2) -> Obtain:
+    def _granted(self, oauth2: OAuth2) -> Obtain:
         errands = self._errands.toward(oauth2.token_url)
         if oauth2.grant == "client_credentials":
             return ClientCredentials(oauth2, errands).obtain
         if self._state is None:
             raise ConfigError("`grant: refresh_token` needs the state store, where the newest token is kept")
-        from ingest.sources.auth.refresh import RefreshToken  # seals what it keeps: 30 ms of imports
+        from ingest.sources.auth.refresh import RefreshToken  # what seals and signs takes 30 ms to import
 
         return RefreshToken(oauth2, errands, self._state).obtain
+
+    def _logged_in(self, session: Session) -> Obtain:
+        return Login(session, self._source, self._errands).obtain
+
+    def _signed(self, jwt: Jwt) -> Obtain:
+        from ingest.sources.auth.jwt import Signer
+
+        return Signer(jwt, self._errands).obtain
 
     def _learning(self, what: str) -> Callable[[str], None]:
         """A token counts as a secret until there are two newer ones: an answer may repeat the one before."""
@@ -73,7 +91,7 @@ def keyring(name: str, source: Source, transport: Transport, redactor: Redactor,
     """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true."""
     timeout = source.timeout.model_copy(update={"total": min(source.timeout.total, TOTAL)})
     limits = Limits(timeout, source.retry, source.limits.max_body)
-    return Keyring(Errands(name, transport, limits, redactor), state)
+    return Keyring(source, Errands(name, transport, limits, redactor), state)
 
 
 @asynccontextmanager

@@ -13,14 +13,13 @@ from ingest.config.auth import OAuth2
 from ingest.errors import SourceChanged, SourceRefused
 from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Params, encoded
-from ingest.sources.auth.errands import Errands
+from ingest.sources.auth.errands import UNAUTHORIZED, Errands
 from ingest.sources.auth.renewed import Token, renew_at
 from ingest.sources.exchange import Response
 from ingest.sources.parameters import texts
 from ingest.sources.request import Request
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
-UNAUTHORIZED = 401  # what a refused token request means for whoever needs the token, whatever its own status was
 HINTS = {
     "invalid_client": "`client_id` and `client_secret`",
     "unauthorized_client": "`client_id`, and which grants it may use",
@@ -92,11 +91,11 @@ async def ask(errands: Errands, token_url: str, client: Client) -> Grant:
         answer: Mapping[str, Any] = body if isinstance(body, dict) else {}
         if answer.get("error"):  # some say it with status 200
             said = f"{answer['error']} {answer.get('error_description', '')}".rstrip()
-            raise SourceRefused(errands.said(response, said), response.status)
+            raise SourceRefused(errands.answered(response, said), response.status)
         access, refresh = answer.get("access_token"), answer.get("refresh_token")
         if not isinstance(access, str) or not access:
             said = "there is no `access_token` in it; is `token_url` the token endpoint?"
-            raise SourceChanged(f"no access token: {errands.said(response, said)}")
+            raise SourceChanged(f"no access token: {errands.answered(response, said)}")
         return Grant(access, refresh if isinstance(refresh, str) and refresh else None, _life(answer.get("expires_in")))
 
     try:

@@ -101,10 +101,13 @@ class Place(NamedTuple):
         """The token that `put` put there."""
         if self.kind == "query":
             return dict(parse_qsl(urlsplit(sent.url).query)).get(self.name)
-        before, _, after = (f"{self.name}={self.value}" if self.kind == "cookie" else self.value).partition("{token}")
-        value = sent.headers.get("cookie" if self.kind == "cookie" else self.name, "")
-        begin = value.rfind(before)
-        return None if begin < 0 else value[begin + len(before) :].removesuffix(after)
+        if self.kind == "header":
+            shown = sent.headers.get(self.name)
+        else:
+            _, named, shown = sent.headers.get("cookie", "").rpartition(f"{self.name}=")
+            shown = shown if named else None
+        before, _, after = self.value.partition("{token}")
+        return None if shown is None else shown.removeprefix(before).removesuffix(after)
 
 
 class Renewed:
