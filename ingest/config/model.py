@@ -252,7 +252,6 @@ class Source(Part):
                 if wanting := stream.wanting(placeholder):
                     yield ".".join(path), f"in `{name}` nothing fills `{{{placeholder}}}`: it needs {wanting}"
 
-
     def placeholders(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Those of all its requests: where each stands, and its name."""
         return placeholders.found({"headers": self.headers, "params": self.params})

@@ -18,7 +18,7 @@ _KEYS: Mapping[str, str] = {
     f"{_STREAM}.auth": "probe",
     f"{_STREAM}.records": "absent keep path",
     f"{_STREAM}.version": "except hash",
-    f"{_STREAM}.paginate": "listing_cap overlap",
+    f"{_STREAM}.paginate": "listing_cap",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",
 }

@@ -134,10 +134,14 @@ class Offset(Turned):
     """Rows per page."""
     total: AnswerPath | None = None
     """Where the API says how many rows there are."""
+    overlap: Natural = 0
+    """Rows of the page before that every page begins with, which shows whether rows were removed meanwhile."""
 
     def mistakes(self) -> Iterable[Mistake]:
         yield from super().mistakes()
         yield from _counted(self, "total", self.total is not None)
+        if self.size is not None and self.overlap >= self.size:
+            yield "overlap", "must be less than `size`, or no page would go on"
 
 
 class Keyset(Paginate):

@@ -25,6 +25,11 @@ class LoopGuard:
             )
         self._requests.add(mark)
 
+    def forget(self) -> None:
+        """What follows may be like what was."""
+        self._requests.clear()
+        self._ids = ()
+
     def page(self, page: Page) -> None:
         """A page that ends the listing may be like the one before it."""
         if page.stop is not None:

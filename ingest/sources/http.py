@@ -56,6 +56,8 @@ class HttpSource:
         while True:
             try:
                 request = self._lister.request(state.listing)
+                if state.listing.page.back:
+                    guard.forget()
                 guard.request(request)
                 fetched = await self._fetch(request, watch, first=state.listing.n == 0)
                 page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)

@@ -19,7 +19,7 @@ from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
-from ingest.sources.pagination import Received, Stop, Token, paginator, unread_pages
+from ingest.sources.pagination import Overlapping, Received, Stop, Token, paginator, unread_pages
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
 from ingest.sources.request import Request
@@ -51,7 +51,7 @@ class Lister:
     ) -> None:
         self._stream, self._template = stream, template
         self._credentials, self._scrub = credentials, scrub
-        self._paginator = paginator(stream.paginate, source.base_url)
+        self._paginator = paginator(stream.paginate, source.base_url, stream.id)
         self._keep = stream.paginate.keep_params if isinstance(stream.paginate, NextUrl) else ()
         incremental = stream.incremental
         self._bounds = None
@@ -181,7 +181,8 @@ class Lister:
         self, state: State, received: Received | None, records: Sequence[SourceRecord], asked: int, now: int
     ) -> Progress:
         if self._bounds is not None:
-            return self._bounds.advance(state.progress, records, asked, now, self._position(state.listing.end))
+            new = self._new(records, received, state.listing.page)
+            return self._bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
         if self._start_at is None or received is None or (mark := received.find(self._start_at)) is None:
             return state.progress
         return replace(state.progress, mark=mark)
@@ -231,6 +232,15 @@ class Lister:
                 "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"
             )
 
+    def _new(
+        self, records: Sequence[SourceRecord], received: Received | None, token: Token
+    ) -> Sequence[SourceRecord]:
+        """Without those that an overlap repeats: they say nothing about the order."""
+        rules = self._paginator
+        if received is None or not isinstance(rules, Overlapping) or not (known := rules.known(token, received)):
+            return records
+        return self._reader.read_all(received.records[known:], clean=received.body.clean).records
+
     def _read(self, received: Received | None) -> Read:
         if received is None:
             return Read([], [], 0)
@@ -242,7 +252,7 @@ class Lister:
             listing,
             page=after if isinstance(after, Token) else listing.page,
             n=listing.n + 1,
-            empty=0 if count else listing.empty + 1,
+            empty=0 if count or (isinstance(after, Token) and after.back) else listing.empty + 1,
             reached=bounds.show(progress.reached) if bounds else None,
             order_seen=bounds.show(progress.last) if bounds else None,
             disorder=progress.disorder,

@@ -134,7 +134,10 @@ def one(keys: str) -> str:
             "paginate: {type: object, from: header.X, param: y}",
             "78: unknown key `param`; known here: max_pages, max_empty_pages, end, type, from",
         ),
-        ("paginate: {type: offset, overlap: 5}", "62: `overlap` is not supported by this version"),
+        (
+            "paginate: {type: offset, overlap: 5, size: 5}",
+            "71: `overlap` must be less than `size`, or no page would go on",
+        ),
         ("paginate: {type: page, end: total}", "65: `end: total` needs `total_pages`: where the API says it"),
         ("paginate: {type: offset, end: total}", "67: `end: total` needs `total`: where the API says it"),
         ("paginate: {type: offset, end: short}", "67: `end: short` needs `size`: how many rows a full page has"),

@@ -7,15 +7,17 @@ unless the stream says so. Tokens are opaque text.
 from collections.abc import Sequence
 
 from ingest.config import model
+from ingest.paths import JsonPath
 from ingest.sources.pagination.counted import Counted
 from ingest.sources.pagination.keyset import Keyset
 from ingest.sources.pagination.named import CursorToken, NextLink, ObjectToken
+from ingest.sources.pagination.overlap import Overlapping
 from ingest.sources.pagination.received import Received
 from ingest.sources.pagination.signs import unread_pages
 from ingest.sources.pagination.token import Paginator, Stop, Token
 from ingest.sources.placement import Put
 
-__all__ = ["Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
+__all__ = ["Overlapping", "Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
 
 
 class SinglePage:
@@ -32,7 +34,8 @@ class SinglePage:
         return Stop("no content")
 
 
-def paginator(config: model.AnyPaginate, base_url: str) -> Paginator:
+def paginator(config: model.AnyPaginate, base_url: str, ids: Sequence[JsonPath]) -> Paginator:
+    """`ids`: what identifies a record."""
     if isinstance(config, model.SinglePage):
         return SinglePage()
     if isinstance(config, (model.LinkHeader, model.NextUrl)):
@@ -41,4 +44,6 @@ def paginator(config: model.AnyPaginate, base_url: str) -> Paginator:
         return CursorToken(config)
     if isinstance(config, model.ObjectToken):
         return ObjectToken(config)
+    if isinstance(config, model.Offset) and config.overlap:
+        return Overlapping(config, ids)
     return Keyset(config) if isinstance(config, model.Keyset) else Counted(config)

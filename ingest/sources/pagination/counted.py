@@ -41,7 +41,7 @@ class Counted:
         number = (token.number or 0) + (1 if self._by_page else count)
         return Token(number=number, rows=rows, total=total, moved=moved)
 
-    def nothing(self, token: Token, n: int) -> Stop:
+    def nothing(self, token: Token, n: int) -> Token | Stop:
         done = (token.number or 0) - self._start if self._by_page else token.rows
         return self._ended("no content", done, token.total)
 

@@ -23,6 +23,10 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0  # received in this listing before this page
     total: int | None = None  # as declared last
     moved: bool = False  # the declared total changed during the listing: it no longer ends it
+    before: tuple[str, ...] = ()  # marks of the rows of the page before, with `overlap`
+    back: bool = False  # we step back, which is no loop
+    far: int = 0  # how far we had come when we stepped back
+    retreats: int = 0  # how often we did so since we last came further
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -39,7 +43,7 @@ class Paginator(Protocol):
     def after(self, token: Token, received: Received) -> Token | Stop:
         """The page that follows the one asked with `token`. Raises SourceChanged when the answer contradicts itself."""
 
-    def nothing(self, token: Token, n: int) -> Stop:
+    def nothing(self, token: Token, n: int) -> Token | Stop:
         """The API says that there is no content where page `n` of the listing should be (from 0).
 
         Raises SourceChanged where that contradicts what it said before: rows may be missing."""
