@@ -128,7 +128,8 @@ class Subscription(Protocol):
         `without`: partitions that are not read until the next rewind; they stay ours, and `lag` counts them."""
 
     async def idle(self, seconds: float) -> None:
-        """Wait without reading, and stay a member: while the store does not answer. What was read ahead is kept."""
+        """Wait without reading, and stay a member: while the store does not answer. What was read ahead is kept, and
+        nothing of it is being written: if partitions are to be taken away meanwhile, they are, and it is lost."""
 
     def lag(self) -> Mapping[int, int]:
         """Records between the position handed out last and the end of each owned partition, as known without asking.

@@ -4,6 +4,8 @@ Losing a batch only marks it: whoever writes it looks at `lost` before, and the 
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from ingest.eventlog import Batch
 
@@ -14,6 +16,7 @@ class HandedOut:
     def __init__(self) -> None:
         self._batches: dict[int, Batch] = {}  # by identity: comparing batches would compare their records
         self._changed = asyncio.Event()
+        self._at_rest = False
 
     def add(self, batch: Batch) -> None:
         self._batches[id(batch)] = batch
@@ -29,6 +32,16 @@ class HandedOut:
         self._batches.clear()
         self._changed.set()
 
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Meanwhile nothing of them is being written: `drain` need not wait."""
+        self._at_rest = True
+        self._changed.set()
+        try:
+            yield
+        finally:
+            self._at_rest = False
+
     async def drain(self, seconds: float) -> None:
         """Mark all of them lost, but give the oldest, which may be half written, `seconds` to be committed before."""
         for batch in list(self._batches.values())[1:]:  # read ahead: their writes have not begun
@@ -36,8 +49,9 @@ class HandedOut:
             del self._batches[id(batch)]
         try:
             async with asyncio.timeout(seconds):
-                while self._batches:
+                while self._batches and not self._at_rest:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            self.lose()
+            pass
+        self.lose()

@@ -15,6 +15,7 @@ from ingest.eventlog import Batch, Subscription
 from ingest.eventlog.kafka import KafkaLog
 from ingest.eventlog.kafka.intake import FIRST_PIECE
 from ingest.eventlog.kafka.subscription import KafkaSubscription
+from ingest.eventlog.kafka.watchdog import Times
 from tests.contract.eventlogs import (
     DEADLINE,
     WAIT,
@@ -100,6 +101,20 @@ async def test_a_revocation_waits_for_the_batch_that_is_written_and_loses_what_w
     assert not writing.lost
     for offsets in offsets_by_partition(records_of([writing, *rest])).values():
         assert sorted(offsets) == list(range(len(offsets)))
+
+
+async def test_a_revocation_does_not_wait_for_a_batch_that_nobody_is_writing(kafka: Kafka) -> None:
+    """The store does not answer, and the whole group would wait for nothing, here for longer than the test."""
+    log = KafkaLog(kafka.bootstrap, times=Times(revoke_wait=10 * DEADLINE))
+    topic, group, store = await new_topic(log, partitions=2), unique("g"), Store()
+    await publish(log, topic, numbered(200, keys=40))
+    async with member(log, topic, group, store) as first:
+        batch = await some_batch(first)
+        idling = asyncio.create_task(first.idle(10 * DEADLINE))
+        async with member(log, topic, group, store) as second:
+            assert len({record.partition for record in records_of([await some_batch(second)])}) == 1
+            assert batch.lost
+        idling.cancel()
 
 
 async def test_closing_ends_the_wait_of_a_revocation_and_the_batch_is_lost(log: KafkaLog) -> None:

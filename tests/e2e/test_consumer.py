@@ -494,6 +494,29 @@ async def test_a_consumer_that_is_told_to_stop_does_not_wait_for_records(engine:
         assert (await kafka_groups.describe(place.where, f"warehouse.{place.topic}")).members == []
 
 
+async def test_a_store_that_is_away_from_one_member_does_not_hold_up_the_group(servers: Engine, tmp_path: Path) -> None:
+    async with opened(servers, tmp_path) as place, opened(servers, tmp_path) as other:
+        await place.publish(*(event(f"e{n}") for n in range(50)))
+
+        class Away(Around):
+            async def write(self, *arguments: object) -> Written:
+                raise StoreUnavailable("away")
+
+        place.runner.store = Away(place.store)  # type: ignore[assignment]
+        for one in (place, other):
+            one.runner.log = KafkaLog(str(place.where), times=Times(revoke_wait=10 * DEADLINE))
+        other.topic = place.topic
+        async with running(place):
+            await until(lambda: shows(place, "ingest_consumer_paused", 1))
+            async with running(other):
+                await until(lambda: has_some_offsets(place))
+        assert 0 < len(await place.stored()) < 50
+
+
+async def has_some_offsets(place: Place) -> bool:
+    return bool(await place.offsets())
+
+
 @asynccontextmanager
 async def running(place: Place) -> AsyncIterator[None]:
     """The consumer runs for ever beside the body."""

@@ -90,7 +90,8 @@ class KafkaSubscription:
     async def idle(self, seconds: float) -> None:
         """A poll that asks for no partition of ours returns nothing, moves nothing, and counts as a poll."""
         self._poll(self._stay(seconds))
-        await asyncio.sleep(seconds)
+        with self._handed_out.at_rest():
+            await asyncio.sleep(seconds)
 
     def lag(self) -> Mapping[int, int]:
         return self._intake.lag()
