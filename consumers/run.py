@@ -88,26 +88,34 @@ class Runner:
         return {topic: Goal(ids[topic], _ends(info)) for topic, info in infos.items() if topic in ids}
 
     async def forever(self, patterns: Sequence[str], stop: asyncio.Event) -> list[Tally]:
+        """Raises ConfigError where the topics that are there at the start cannot be consumed. One that comes later and
+        cannot is said, and tried again, beside the others."""
+        begun = False
         async with asyncio.TaskGroup() as group:
             while not stop.is_set():
-                for topic in await self._new_topics(patterns):
-                    group.create_task(self._consume(topic, stop, None))
+                try:
+                    found = await self._new_topics(patterns)
+                    if not begun:
+                        await self.prepare([topic_for(topic, self.name) for topic in found])
+                except Transient as exc:
+                    log.warning("cannot look for topics yet", consumer=self.name, error=str(exc))
+                except ConfigError as exc:
+                    if not begun:
+                        raise
+                    log.error("cannot look for topics: a person must act", consumer=self.name, error=str(exc))
+                else:
+                    for topic in found:
+                        self._tally(topic)
+                        log.info("consuming", consumer=self.name, topic=topic)
+                        group.create_task(self._consume(topic, stop, None, prepared=not begun))
+                    begun = True
                 await _wait(stop, DISCOVER_EVERY if self.tallies else FIRST_EVERY)
         return list(self.tallies.values())
 
     async def _new_topics(self, patterns: Sequence[str]) -> list[str]:
-        try:
-            found = [t for t in matching(await self.admin.topics(), patterns, self.name) if t not in self.tallies]
-            await self.prepare([topic_for(topic, self.name) for topic in found])
-        except Transient as exc:
-            log.warning("cannot look for topics yet", consumer=self.name, error=str(exc))
-            return []
-        for topic in found:
-            self._tally(topic)
-            log.info("consuming", consumer=self.name, topic=topic)
-        return found
+        return [t for t in matching(await self.admin.topics(), patterns, self.name) if t not in self.tallies]
 
-    async def _consume(self, topic: str, stop: asyncio.Event, goal: "Goal | None") -> None:
+    async def _consume(self, topic: str, stop: asyncio.Event, goal: "Goal | None", *, prepared: bool = True) -> None:
         tally = self._tally(topic)
         finish = None if goal is None else Finish(goal.ends, lambda without: self._is_done(topic, goal, without))
         letters = Restoring(self.publisher, self.prepare)
@@ -117,6 +125,9 @@ class Runner:
             try:
                 if finish is not None and await finish.reached(()):
                     return  # perhaps by another process, which on SQLite would not let us in
+                if not prepared:
+                    await self.prepare([topic_for(topic, self.name)])
+                    prepared = True
                 async with self._subscribe(tally) as subscription:
                     tally.failed = None
                     await Consumer(self.name, subscription, self.store, letters, tally).run(stop, finish)

@@ -24,7 +24,7 @@ from ingest import topics
 from ingest.app import App
 from ingest.config.loader import parse
 from ingest.config.model import BatchLimits
-from ingest.errors import LogUnavailable, StoreUnavailable
+from ingest.errors import ConfigError, LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span, partition_of
 from ingest.eventlog.kafka import KafkaLog
@@ -518,10 +518,10 @@ async def has_some_offsets(place: Place) -> bool:
 
 
 @asynccontextmanager
-async def running(place: Place) -> AsyncIterator[None]:
+async def running(place: Place, pattern: str = "") -> AsyncIterator[None]:
     """The consumer runs for ever beside the body."""
     stop = asyncio.Event()
-    consuming = asyncio.create_task(place.runner.forever([place.topic], stop))
+    consuming = asyncio.create_task(place.runner.forever([pattern or place.topic], stop))
     try:
         yield
     finally:
@@ -669,6 +669,49 @@ async def test_one_topic_that_a_person_must_mend_does_not_stop_the_others(engine
         assert "made anew" in (tallies[place.topic].failed or "")
         assert tallies[other.topic].failed is None
         assert await place.stored() == ["two"]
+
+
+async def test_a_new_topic_that_a_person_must_mend_is_said_and_begun_when_it_is_mended_beside_the_others(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumers.run.DISCOVER_EVERY", 0.1)
+    async with opened(engine, tmp_path) as place:
+        prepare, mended = place.runner.prepare, False
+        new = f"{place.topic}-new"
+
+        async def refused(names: Sequence[str]) -> None:
+            if f"{new}.dlq.warehouse" in names and not mended:
+                raise ConfigError("not safe")
+            await prepare(names)
+
+        place.runner.prepare = refused
+        async with running(place, f"{place.topic}*"):
+            await place.publish(event("one"))
+            await until(lambda: has_offsets(place, 1))
+            await prepare([new])
+            await place.publisher.publish(new, [event("new")])
+            await until(lambda: is_failed(place, new))
+            await place.publish(event("two"))
+            await until(lambda: has_counted(place.runner.tallies[place.topic], 2))
+            assert [tally.blocked for tally in place.runner.tallies.values()] == [None, "not safe"]
+            mended = True
+            await until(lambda: has_counted(place.runner.tallies[new], 1))
+
+
+async def is_failed(place: Place, topic: str) -> bool:
+    return topic in place.runner.tallies and place.runner.tallies[topic].failed is not None
+
+
+async def test_topics_of_the_start_that_a_person_must_mend_end_it(engine: Engine, tmp_path: Path) -> None:
+    async with opened(engine, tmp_path) as place:
+
+        async def refused(names: Sequence[str]) -> None:
+            raise ConfigError("not safe")
+
+        place.runner.prepare = refused
+        with pytest.raises(ExceptionGroup) as raised:
+            await place.runner.forever([place.topic], asyncio.Event())
+        assert str(raised.value.exceptions[0]) == "not safe"
 
 
 async def test_a_store_that_restarts_loses_nothing_and_needs_no_restart_of_the_consumer(
