@@ -21,7 +21,7 @@ from consumers.deadletter import Bad, bury, isolate
 from consumers.store import EventStore, Written
 from consumers.tally import Gauges, Tally
 from ingest.errors import BadRecord, StoreUnavailable, Superseded
-from ingest.event import Event, Record, decode
+from ingest.event import Event, Record, decode_all
 from ingest.eventlog import UNKNOWN_TOPIC, Batch, Publisher, Span, Subscription
 from ingest.retry import backoff
 
@@ -288,11 +288,9 @@ async def _dropped(reading: "asyncio.Task[_Work]") -> None:
 async def _decoded(records: Sequence[Record]) -> tuple[list[Event], list[Bad]]:
     events: list[Event] = []
     bad: list[Bad] = []
-    for n, record in enumerate(records, 1):
-        try:
-            events.append(decode(record))
-        except BadRecord as exc:
-            bad.append(Bad(record, exc))
-        if n % PIECE == 0:
-            await asyncio.sleep(0)
+    for start in range(0, len(records), PIECE):
+        good, others = decode_all(records[start : start + PIECE])
+        events += good
+        bad += [Bad(record, error) for record, error in others]
+        await asyncio.sleep(0)
     return events, bad

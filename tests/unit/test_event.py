@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from ingest.errors import BadRecord
-from ingest.event import Envelope, Event, decode
+from ingest.event import Envelope, Event, decode, decode_all
 from ingest.eventlog.kafka.records import KafkaRecord
 
 
@@ -69,6 +70,43 @@ def test_a_null_header_is_a_bad_record_and_no_crash(name: str) -> None:
     """Kafka's headers may be null (KIP-82)."""
     with pytest.raises(BadRecord):
         decode(record(changes={name: None}))
+
+
+LIKE_THE_OTHERS = record()
+USUAL = LIKE_THE_OTHERS.headers
+UNUSUAL = {
+    "another stream": record("refunds").headers,
+    "another fence": record(fence=6).headers,
+    "no time": USUAL[:-1],
+    "no subject": (*USUAL[:6], USUAL[7]),
+    "no id": (*USUAL[:5], *USUAL[6:]),
+    "one more": (*USUAL, ("traceparent", b"00-1-2-01")),
+    "another name": (*USUAL[:7], ("ce_dataschema", b"x")),
+    "another order": (*USUAL[:5], USUAL[6], USUAL[5], USUAL[7]),
+    "shared ones elsewhere": (*USUAL[5:], *USUAL[:5]),
+    "an id twice": (*USUAL[:6], ("ce_id", b"later"), USUAL[7]),
+    "a null id": record(changes={"ce_id": None}).headers,
+    "a null time": record(changes={"ce_time": None}).headers,
+    "no UTF-8": record(changes={"ce_subject": b"\xff"}).headers,
+    "none": (),
+}
+
+
+@pytest.mark.parametrize("headers", UNUSUAL.values(), ids=UNUSUAL)
+def test_records_are_read_together_as_each_is_alone(headers: tuple[tuple[str, bytes], ...]) -> None:
+    keyless = msgspec.structs.replace(LIKE_THE_OTHERS, key=None, value=None)
+    odd = msgspec.structs.replace(LIKE_THE_OTHERS, headers=headers, offset=42)
+    unreadable = msgspec.structs.replace(LIKE_THE_OTHERS, key=b"\xff")
+    records = [LIKE_THE_OTHERS, odd, LIKE_THE_OTHERS, odd, odd, keyless, unreadable, LIKE_THE_OTHERS]
+    events, bad = decode_all(records)
+    alone, refused = [], []
+    for one in records:
+        try:
+            alone.append(decode(one))
+        except BadRecord as exc:
+            refused.append((one, exc.code, str(exc)))
+    assert events == alone
+    assert [(one, error.code, str(error)) for one, error in bad] == refused
 
 
 class Polled(NamedTuple):
