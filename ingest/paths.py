@@ -18,6 +18,7 @@ _STEP = re.compile(
     )""",
     re.VERBOSE,
 )
+_ABOVE = re.compile(r"(?:\^\.)+")
 
 
 class _Absent(Enum):
@@ -45,13 +46,15 @@ class Root(Enum):
     HEADER = "header"  # header.NAME
     COOKIE = "cookie"  # cookie.NAME
     LAST = "last"  # last.FIELD: the last record of the page
-    OUTER = "outer"  # ^.a: what encloses the list of records
+    OUTER = "outer"  # ^.a: the object around the list of records, ^.^.a the one around that
+    NAME = "name"  # ^~: the name under which a record stands
 
 
 class JsonPath(NamedTuple):
     text: str
     root: Root
     steps: tuple[Step, ...]
+    up: int = 0  # of OUTER: how many objects above
 
     def __str__(self) -> str:
         return self.text
@@ -66,7 +69,7 @@ class JsonPath(NamedTuple):
 
 def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
     """Raises ValueError with what is wrong. `roots`: which prefixes mean something here; others are plain names."""
-    rest, root = text.strip(), Root.BODY
+    rest, root, up = text.strip(), Root.BODY, 0
     if rest == "$" or rest.startswith(("$.", "$[")):
         rest = rest[1:]
     elif Root.HEADER in roots and rest.startswith("header."):
@@ -75,9 +78,11 @@ def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
         return JsonPath(text, Root.COOKIE, (rest[len("cookie.") :],))
     elif Root.LAST in roots and rest.startswith("last."):
         rest, root = rest[len("last.") :], Root.LAST
-    elif Root.OUTER in roots and rest.startswith("^."):
-        rest, root = rest[2:], Root.OUTER
-    elif not rest:
+    elif Root.OUTER in roots and (above := _ABOVE.match(rest)):
+        rest, root, up = rest[above.end() :], Root.OUTER, above.end() // len("^.")
+    elif Root.NAME in roots and rest == "^~":
+        return JsonPath(text, Root.NAME, ())
+    if (not rest and root is not Root.BODY) or not text.strip():
         raise ValueError("an empty path")
     steps: list[Step] = []
     at = 0
@@ -87,7 +92,7 @@ def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
             raise ValueError(f"cannot read the path {text!r} at {rest[at:]!r}")
         steps.append(_step(match))
         at = match.end()
-    return JsonPath(text, root, tuple(steps))
+    return JsonPath(text, root, tuple(steps), up)
 
 
 def _step(match: "re.Match[str]") -> Step:

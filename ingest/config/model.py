@@ -26,7 +26,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
-from ingest.config.records import Decode
+from ingest.config.records import Decode, Records
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
@@ -87,6 +87,7 @@ __all__ = [
     "Part",
     "Placed",
     "RecordPath",
+    "Records",
     "Retry",
     "Scalar",
     "Security",
@@ -163,7 +164,7 @@ class Stream(Composed):
     """Over the source's."""
     retry: Retry | None = None
     """Over the source's."""
-    records: RecordPath
+    records: Records
     """Where the list of records stands in an answer: $.data, or $ where the answer is the list."""
     id: IdPaths = ()
     """What identifies a record: a path, or several; absent: the hash of the record."""

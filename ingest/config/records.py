@@ -1,8 +1,23 @@
 """What becomes of the bytes of an answer on their way to a record."""
 
+from collections.abc import Mapping
 from typing import Literal
 
+from pydantic import Field
+
 from ingest.config.part import Part
+from ingest.config.values import ListPath, OuterPath
+
+
+class Records(Part):
+    """Where the records stand in an answer."""
+
+    path: ListPath
+    """The list: $.data, or $ where the answer is the list; $.pages.* for the values of an object."""
+    absent: Literal["fail", "empty"] = "fail"
+    """What an answer means that has no list there, or null: the run fails, or there are no records."""
+    keep: Mapping[str, OuterPath] = Field({})
+    """What is written into every record from around it, by name: ^.NAME, ^~, header.NAME."""
 
 
 class Decode(Part):

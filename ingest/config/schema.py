@@ -36,7 +36,8 @@ def json_schema() -> Schema:
     }
     parts["Auth"] |= {"minProperties": 1, "maxProperties": 1}
     _shorten(parts["Stream"]["properties"])
-    del parts["Stream"]["required"]  # `defaults` may hold them
+    for name in ("Stream", "Records"):
+        del parts[name]["required"]  # `defaults` may hold them
     parts["Source"]["properties"]["defaults"] = {
         "$ref": "#/$defs/Stream",
         "description": "What the streams of this source share: any key of a stream.",
@@ -52,6 +53,10 @@ def _shorten(stream: Schema) -> None:
         "description": paginate["description"],
         "default": "none",
         "anyOf": [{"enum": list(BARE_PAGINATE)}, *paginate["oneOf"], untyped],
+    }
+    stream["records"] = {
+        "description": stream["records"]["description"],
+        "anyOf": [{"type": "string", "description": "The path alone."}, {"$ref": "#/$defs/Records"}],
     }
     words = {"type": "string", "description": "A field that holds a time, or none."}
     stream["incremental"] = {**incremental, "anyOf": [words, *incremental["anyOf"], untyped]}

@@ -44,11 +44,16 @@ def _source(source: Node) -> Node:
 
 def _stream(stream: Node) -> Node:
     stream = _at(_verbatim(stream), "paginate", _paginate)
+    stream = _at(stream, "records", _records)
     stream = _at(stream, "incremental", _incremental)
     keys = stream.mapping
     if keys is not None and "incremental" in keys and keys["incremental"].value == "none":
         return stream.having({key: node for key, node in keys.items() if key != "incremental"})
     return stream
+
+
+def _records(node: Node) -> Node:
+    return node if node.mapping is not None else node.having({"path": node})
 
 
 def _paginate(node: Node) -> Node:

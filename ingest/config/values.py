@@ -99,6 +99,12 @@ def _reader(*roots: Root, several: bool = True) -> PlainValidator:
     return PlainValidator(read)
 
 
+def _leads_out(path: JsonPath) -> JsonPath:
+    if path.root is Root.BODY:
+        raise ValueError("write ^.NAME for what encloses the list, ^~ for the record's name in it, or header.NAME")
+    return path
+
+
 def plain_path(value: object) -> JsonPath:
     """To one place: names and positions, nothing that fans out. Raises ValueError."""
     if isinstance(value, JsonPath):
@@ -122,7 +128,7 @@ def _version(value: object) -> JsonPath | Literal["none"] | None:
         return "none"
     if not isinstance(value, str) or "${" in value:
         raise ValueError("write a path (updated_at), or `none` for records that never change")
-    return parse(value)
+    return parse(value, roots=(Root.OUTER, Root.NAME))
 
 
 def _zone(value: object) -> tzinfo:
@@ -280,8 +286,13 @@ Count = Annotated[int, Strict(), Field(ge=1)]
 Flag = Annotated[bool, Strict()]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]*$", max_length=64)]
 
-RecordPath = Annotated[JsonPath, _reader(), _text()]
 ObjectPath = Annotated[JsonPath, _reader(several=False), _text()]
+RecordPath = Annotated[JsonPath, _reader(Root.OUTER, Root.NAME), _text()]
+"""Of a field: `a.b` in the record, `^.a` around it."""
+ListPath = Annotated[JsonPath, _reader(), _text()]
+OuterPath = Annotated[
+    JsonPath, _reader(Root.OUTER, Root.NAME, Root.HEADER, several=False), AfterValidator(_leads_out), _text()
+]
 AnswerPath = Annotated[JsonPath, _reader(Root.HEADER, several=False), _text()]
 SessionPath = Annotated[JsonPath, _reader(Root.HEADER, Root.COOKIE, several=False), _text()]
 TokenPath = Annotated[JsonPath, _reader(Root.HEADER, Root.LAST, several=False), _text()]

@@ -5,6 +5,7 @@ neighbours stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -15,6 +16,13 @@ __all__ = ["Answer", "Slice", "Undecodable", "scalar"]
 
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _PLAIN = msgspec.json.Decoder()
+
+
+class Place(NamedTuple):
+    """Where a record stands."""
+
+    above: tuple[Slice, ...]  # the objects around its list, the nearest first
+    name: str | None = None  # where the list is an object
 
 
 class Answer:
@@ -70,19 +78,28 @@ class Answer:
 
     def first(self, steps: Sequence[Step]) -> Slice | None:
         """The first value that the steps reach, or None."""
-        return next(self._find(self.body, steps), None)
+        return next((value for value, _ in self._reach(self.body, steps)), None)
 
-    def records(self, steps: Sequence[Step]) -> list[bytes] | None:
+    def records(self, steps: Sequence[Step], *, may_be_absent: bool = False) -> list[bytes] | None:
         """The records: items of the list that the path names, or what a path that ends in `[*]` or `.*` fans out to.
-        None when nothing is there, or what is there is no list."""
-        if steps and isinstance(steps[-1], Every):
-            found = list(self._find(self.body, steps))
-            return [bytes(r) for r in found] if found or self._container(steps) else None
-        lists = list(self._find(self.body, steps))
+        None when nothing is there and something should, or what is there is no list."""
+        steps, fan = _container(steps)
         try:
-            return [bytes(r) for part in lists for r in self._items(part)] if lists else None
+            found = [self._within(part, fan) for part, _ in self._containers(steps, may_be_absent)]
         except TypeError:
             return None
+        if not found and not may_be_absent and not self._fans_out_to_nothing(steps):
+            return None
+        return [bytes(r) for part in found for r in (part.values() if isinstance(part, dict) else part)]
+
+    def places(self, steps: Sequence[Step], *, may_be_absent: bool = False) -> list[Place]:
+        """Where each of the records stands."""
+        steps, fan = _container(steps)
+        found: list[Place] = []
+        for part, above in self._containers(steps, may_be_absent):
+            within = self._within(part, fan)
+            found += [Place(above, name) for name in (within if isinstance(within, dict) else [None] * len(within))]
+        return found
 
     def lists(self) -> list[tuple[str, int]]:
         """Lists near the top of the answer and their lengths, for an error that helps: [("$.items", 50)]."""
@@ -90,32 +107,46 @@ class Answer:
         self._lists(self.body, "$", 3, found)
         return found
 
-    def _container(self, steps: Sequence[Step]) -> bool:
-        """Whether the list or object that the last step fans out of exists (it may be empty)."""
-        container = self.first(steps[:-1])
-        kind = b"[" if steps[-1] is Every.ITEM else b"{"
-        return container is not None and bytes(container).lstrip()[:1] == kind
+    def _containers(self, steps: Sequence[Step], may_be_absent: bool) -> Iterator[tuple[Slice, tuple[Slice, ...]]]:
+        found = self._reach(self.body, steps)
+        return ((part, above) for part, above in found if not (may_be_absent and bytes(part) == b"null"))
 
-    def _find(self, value: Slice, steps: Sequence[Step]) -> Iterator[Slice]:
+    def _within(self, part: Slice, fan: Every) -> Sequence[Slice] | dict[str, Slice]:
+        return self._members(part) if fan is Every.VALUE else self._items(part)
+
+    def _fans_out_to_nothing(self, steps: Sequence[Step]) -> bool:
+        """A list or object on the way is there, and is empty."""
+        for n, step in enumerate(steps):
+            if isinstance(step, Every):
+                brackets = (b"[]", b"{}")[step is Every.VALUE]
+                around = [bytes(part) for part, _ in self._reach(self.body, steps[:n])]
+                if around and all(part[:1] + part[1:].lstrip(b" \t\r\n") == brackets for part in around):
+                    return True
+        return False
+
+    def _reach(
+        self, value: Slice, steps: Sequence[Step], above: tuple[Slice, ...] = ()
+    ) -> Iterator[tuple[Slice, tuple[Slice, ...]]]:
+        """Every value that the steps lead to, with the objects around it."""
         if not steps:
-            yield value
+            yield value, above
             return
         step, rest = steps[0], steps[1:]
         try:
             if step is Every.ITEM:
                 for item in self._items(value):
-                    yield from self._find(item, rest)
+                    yield from self._reach(item, rest, above)
             elif step is Every.VALUE:
                 for item in self._members(value).values():
-                    yield from self._find(item, rest)
+                    yield from self._reach(item, rest, (value, *above))
             elif isinstance(step, int):
                 items = self._items(value)
                 if step < len(items):
-                    yield from self._find(items[step], rest)
+                    yield from self._reach(items[step], rest, above)
             else:
                 members = self._members(value)
                 if step in members:
-                    yield from self._find(members[step], rest)
+                    yield from self._reach(members[step], rest, (value, *above))
         except TypeError:
             return
 
@@ -129,6 +160,13 @@ class Answer:
                         self._lists(member, f"{path}.{name}", depth - 1, found)
                 except TypeError:
                     return
+
+
+def _container(steps: Sequence[Step]) -> tuple[Sequence[Step], Every]:
+    """The steps to what holds the records, and how they stand in it."""
+    if steps and isinstance(steps[-1], Every):
+        return steps[:-1], steps[-1]
+    return steps, Every.ITEM
 
 
 def _is_utf8(body: bytes) -> bool:

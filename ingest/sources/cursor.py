@@ -64,7 +64,7 @@ def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> 
         "body": [stream.json_, stream.form, repr(stream.graphql)],
         "list_style": stream.list_style,
         "headers": sorted({name.lower() for name in (*source.headers, *stream.headers)}),
-        "records": str(stream.records),
+        "records": str(stream.records.path),
         "paginate": repr(stream.paginate),
         "incremental": None if stream.incremental is None else repr(stream.incremental),
     }

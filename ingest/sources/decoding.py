@@ -6,14 +6,13 @@ What comes out is an object of JSON in UTF-8; half a surrogate pair, written as 
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import orjson
 
 from ingest.config.records import Decode
 from ingest.errors import BadRecord, SourceChanged
-from ingest.sources import Refused
 from ingest.sources.slices import Strict, Undecodable
 
 CHUNK = 32_768  # bytes of records that are built as objects at once: what the processor's cache holds
@@ -30,8 +29,9 @@ _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
 class Decoded(NamedTuple):
     records: Sequence[bytes]  # that are good
-    refused: list[Refused]
-    came: Mapping[int, bytes]  # those that a policy changed, as they came: by their place among the good
+    at: Sequence[int]  # where on the page they stood
+    refused: list[tuple[int, BadRecord]]  # where on the page the others stood, and what is wrong
+    changed: int = 0  # records that a policy changed
 
 
 class Decoder:
@@ -44,22 +44,19 @@ class Decoder:
     def page(self, records: Sequence[bytes], *, clean: bool) -> Decoded:
         """`clean`: the answer is known to be strict JSON in UTF-8. Raises SourceChanged where a policy says `fail`."""
         if clean and not (self._looks_for_names and may_repeat_a_name(records)):
-            return Decoded(records, [], {})
+            return Decoded(records, range(len(records)), [])
         good: list[bytes] = []
-        refused: list[Refused] = []
-        came: dict[int, bytes] = {}
-        for n, record in enumerate(records, 1):
+        at: list[int] = []
+        refused: list[tuple[int, BadRecord]] = []
+        for n, record in enumerate(records):
             try:
-                fit = self._names(record) if clean else self._one(record)
+                good.append(self._names(record) if clean else self._one(record))
+                at.append(n)
             except BadRecord as exc:
-                refused.append(Refused(record, exc))
+                refused.append((n, exc))
             except _Fails as exc:
-                raise SourceChanged(f"record {n} of {len(records)} {exc}") from exc
-            else:
-                if fit is not record:
-                    came[len(good)] = record
-                good.append(fit)
-        return Decoded(good, refused, came)
+                raise SourceChanged(f"record {n + 1} of {len(records)} {exc}") from exc
+        return Decoded(good, at, refused, sum(fit is not records[n] for fit, n in zip(good, at, strict=True)))
 
     def _one(self, record: bytes) -> bytes:
         """The record as it may be published."""

@@ -65,10 +65,10 @@ class FieldReader:
         if record.lstrip()[:1] != b"{":
             raise TypeError
         answer = Answer(record)
-        return tuple([_field(answer.first(path.steps)) for path in self._paths])
+        return tuple([field(answer.first(path.steps)) for path in self._paths])
 
 
-def _field(value: Slice | None) -> Field:
+def field(value: Slice | None) -> Field:
     try:
         return scalar(value)
     except TypeError:

@@ -90,7 +90,8 @@ class HttpSource:
             if response.status in (204, 205) or (first and not response.body.strip()):
                 return _Fetched(None, *times)
             answer = Answer(response.body)
-            records = answer.records(self._stream.records.steps)
+            config = self._stream.records
+            records = answer.records(config.path.steps, may_be_absent=config.absent == "empty")
             if records is None:
                 raise self._no_records(response, answer)
             return _Fetched(Received(response.request.url, response.headers, answer, records), *times)
@@ -102,7 +103,7 @@ class HttpSource:
         begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
         return SourceChanged(
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
-            f" `records: {self._stream.records}`; lists found: {lists}; the answer begins {begins!r}"
+            f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}"
         )
 
 

@@ -14,6 +14,7 @@ from ingest.config.incremental import UNFILTERED
 from ingest.config.model import CursorToken, NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
 from ingest.sources import Notice, Page, SourceRecord
+from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
@@ -244,7 +245,13 @@ class Lister:
     def _read(self, received: Received | None) -> Read:
         if received is None:
             return Read([], [], 0)
-        return self._reader.read_all(received.records, clean=received.body.clean)
+        config = self._stream.records
+        places: Sequence[Place] = ()
+        if self._reader.looks_around:
+            places = received.body.places(config.path.steps, may_be_absent=config.absent == "empty")
+        return self._reader.read_all(
+            received.records, clean=received.body.clean, places=places, headers=received.headers
+        )
 
     def _next(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> Listing:
         bounds = self._bounds

@@ -9,13 +9,15 @@ A page is read column by column; what that cannot read for certain is read recor
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import repeat
+from itertools import repeat, zip_longest
 from typing import NamedTuple
 
 from ingest.config.model import Incremental, Stream
 from ingest.errors import BadRecord
-from ingest.paths import JsonPath
+from ingest.paths import JsonPath, Root
 from ingest.sources import Refused, SourceRecord, times
+from ingest.sources.answers import Place
+from ingest.sources.around import NO_HEADERS, Headers, Keeper, OuterReader
 from ingest.sources.decoding import Decoder
 from ingest.sources.fields import Column, Field, FieldReader, Nested
 from ingest.sources.slices import Undecodable
@@ -56,48 +58,67 @@ class RecordReader:
     def __init__(self, stream: Stream) -> None:
         incremental = stream.incremental
         self._decoder = Decoder(stream.decode)
+        self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
         self._on_null = incremental.on_null if incremental else "emit"
         self._position = _position_parser(incremental)
         self._time = _time_reader(incremental, self._position)
         self._immutable = stream.version == "none"
-        self._wanted: list[JsonPath] = []
-        self._ids = [self._want(path) for path in stream.id]
-        self._at_version = self._want(stream.version) if isinstance(stream.version, JsonPath) else None
-        self._at_key = None if stream.key is None else self._want(stream.key)
-        self._at_time = None if stream.occurred_at is None else self._want(stream.occurred_at)
-        field = None if incremental is None else incremental.field
-        self._at_position = None if field is None else self._want(field)
-        self._fields = FieldReader(self._wanted)
+        version = stream.version if isinstance(stream.version, JsonPath) else None
+        position = None if incremental is None else incremental.field
+        named = [path for path in (*stream.id, version, stream.key, stream.occurred_at, position) if path is not None]
+        self._wanted = sorted(dict.fromkeys(named), key=_is_outer)  # what is wanted twice is read once
+        self._ids = [self._wanted.index(path) for path in stream.id]
+        self._at_version, self._at_key, self._at_time, self._at_position = (
+            None if path is None else self._wanted.index(path)
+            for path in (version, stream.key, stream.occurred_at, position)
+        )
+        self._fields = FieldReader([path for path in self._wanted if not _is_outer(path)])
+        outer = [path for path in self._wanted if _is_outer(path)]
+        self._outer = OuterReader(outer) if outer else None
         self._position_of = lru_cache(times.CACHED)(self._read_position)  # neighbours often share a time
         self._time_of = lru_cache(times.CACHED)(self._time)
 
-    def read_all(self, records: Sequence[bytes], *, clean: bool) -> Read:
-        """`clean`: the answer is known to be strict JSON in UTF-8. Raises SourceChanged where `decode` says `fail`."""
-        fit, refused, came = self._decoder.page(records, clean=clean)
-        at_once = self._columns(fit)
+    @property
+    def looks_around(self) -> bool:
+        """Whether the places of the records are wanted."""
+        return self._keeper is not None or self._outer is not None
+
+    def read_all(
+        self, records: Sequence[bytes], *, clean: bool, places: Sequence[Place] = (), headers: Headers = NO_HEADERS
+    ) -> Read:
+        """`clean`: the answer is known to be strict JSON in UTF-8. `places` of the records and `headers` of the answer
+        are wanted where the reader looks around. Raises SourceChanged where `decode` says `fail`."""
+        written = self._keeper.into(records, places, headers) if self._keeper else records
+        fit, at, wrong, changed = self._decoder.page(written, clean=clean)
+        refused = [Refused(records[n], error) for n, error in wrong]
+        around = [places[n] for n in at] if self._outer else ()
+        at_once = self._columns(fit, around)
         if at_once is not None:
-            return Read(at_once, refused, 0, len(came))
+            return Read(at_once, refused, 0, changed)
         good: list[SourceRecord] = []
-        for n, one in enumerate(map(self.read, fit)):
+        for n, (record, place) in enumerate(zip_longest(fit, around)):
+            one = self.read(record, place)
             if isinstance(one, SourceRecord):
                 good.append(one)
             elif one is not None:
-                refused.append(Refused(came.get(n, one.value), one.error))
-        return Read(good, refused, len(records) - len(good) - len(refused), len(came))
+                refused.append(Refused(records[at[n]], one))
+        return Read(good, refused, len(records) - len(good) - len(refused), changed)
 
-    def read(self, record: bytes) -> SourceRecord | Refused | None:
+    def read(self, record: bytes, place: Place | None = None) -> SourceRecord | BadRecord | None:
         """One record that is JSON. None: the configuration leaves it out."""
         try:
-            return self._read(record)
+            return self._read(record, place)
         except BadRecord as exc:
-            return Refused(record, exc)
+            return exc
         except Undecodable as exc:
-            return Refused(record, BadRecord(f"a field is no text: {exc}", stage="validate", code="not_text"))
+            return BadRecord(f"a field is no text: {exc}", stage="validate", code="not_text")
         except TypeError:
-            return Refused(record, BadRecord("the record is no object", stage="decode", code="not_object"))
+            return BadRecord("the record is no object", stage="decode", code="not_object")
 
-    def _read(self, record: bytes) -> SourceRecord | None:
+    def _read(self, record: bytes, place: Place | None) -> SourceRecord | None:
         fields = self._fields.read(record)
+        if self._outer is not None and place is not None:
+            fields = (*fields, *self._outer.read(place))
         position = None
         if self._at_position is not None:
             position = self._read_position(fields[self._at_position])
@@ -114,11 +135,13 @@ class RecordReader:
             record,
         )
 
-    def _columns(self, records: Sequence[bytes]) -> list[SourceRecord] | None:
+    def _columns(self, records: Sequence[bytes], around: Sequence[Place]) -> list[SourceRecord] | None:
         """The page at once. None: a record of it is refused, left out, or not plain enough."""
         columns = self._fields.columns(records)
-        if columns is None:
+        outer = self._outer.columns(around) if self._outer else []
+        if columns is None or outer is None:
             return None
+        columns += outer
         try:
             positions = self._positions(columns)
             ids = self._all_ids(columns, records)
@@ -160,12 +183,6 @@ class RecordReader:
         versions = [version_hash(record) if text is None else str(text) for text, record in texts]
         _without_nul("".join(versions), "version")
         return versions
-
-    def _want(self, path: JsonPath) -> int:
-        """Where the field will stand; a path that is wanted twice is read once."""
-        if path not in self._wanted:
-            self._wanted.append(path)
-        return self._wanted.index(path)
 
     def _text(self, fields: Sequence[Field], at: int, name: str) -> str | None:
         field = fields[at]
@@ -210,6 +227,10 @@ def _without_nul(text: str, name: str) -> str:
     if "\0" in text:
         raise BadRecord(f"`{name}` holds a NUL character", stage="validate", code="nul")
     return text
+
+
+def _is_outer(path: JsonPath) -> bool:
+    return path.root is not Root.BODY
 
 
 def _position_parser(incremental: Incremental | None) -> times.Parse:

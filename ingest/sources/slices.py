@@ -60,15 +60,18 @@ class Tolerant:
     """Knows only strings, brackets and commas. What stands between them is for someone else to judge."""
 
     def members(self, value: Slice) -> dict[str, Slice]:
-        found: dict[str, Slice] = {}
-        for start, end in self._parts(bytes(value), b"{", b"}"):
-            part = bytes(value)[start:end]
+        return {name: part[at:].strip(b" \t\r\n") for name, part, at in self.pieces(value)}
+
+    def pieces(self, value: Slice) -> Iterator[tuple[str, bytes, int]]:
+        """Every member of an object, those of one name too: its name, its text, and where in that its value begins."""
+        body = bytes(value)
+        for start, end in self._parts(body, b"{", b"}"):
+            part = body[start:end]
             name = _STRING.match(part)
             colon = _SPACE.match(part, name.end()).end() if name else 0  # type: ignore[union-attr]
             if name is None or part[colon : colon + 1] != b":":
                 raise Undecodable(f"no member of an object at byte {start}")
-            found[_text(name[0])] = part[colon + 1 :].strip(b" \t\r\n")
-        return found
+            yield _text(name[0]), part, colon + 1
 
     def items(self, value: Slice) -> Sequence[Slice]:
         body = bytes(value)

@@ -35,6 +35,8 @@ def one(keys: str) -> str:
         ('key: "${env:KEY}"', "42: a path holds no reference"),
         ("id: [id, 5]", "46: write a path: id, a.b, $.data"),
         ("parent: {stream: repos}", "37: `parent` is not supported by this version"),
+        ("id: ^.", "41: an empty path"),
+        ("id: header.x, key: ^.a.", "56: cannot read the path '^.a.' at '.'"),
         ("decode: {nan: drop}", "51: `drop` is not one of as_null, as_text, fail"),
         ("decode: {nans: fail}", "46: unknown key `nans`, did you mean `nan`?"),
         ("version: {hash: [a]}", "47: `hash` is not supported by this version"),
@@ -460,12 +462,31 @@ def test_a_mistake_in_defaults_is_said_once_and_there() -> None:
     assert line.startswith("ingest.yaml:19:26: `lnik` is not one of")
 
 
+@pytest.mark.parametrize(
+    ("records", "message"),
+    [
+        ("5", "34: write a path: id, a.b, $.data"),
+        ("", "33: write a path: id, a.b, $.data"),
+        ("^.a", "34: cannot read the path '^.a' at '^.a'"),
+        ("{absent: empty}", "34: `path` is missing"),
+        ("{path: $, absent: skip}", "52: `skip` is not one of fail, empty"),
+        ("{path: $, pth: x}", "44: unknown key `pth`, did you mean `path`?"),
+        (
+            "{path: $, keep: {a: b}}",
+            "54: write ^.NAME for what encloses the list, ^~ for the record's name in it, or header.NAME",
+        ),
+        ('{path: $, keep: {a: "^.b[*]"}}', "54: `^.b[*]` reaches several values; one is needed here"),
+    ],
+)
+def test_mistakes_in_records_are_said_where_they_stand(records: str, message: str) -> None:
+    assert mistakes(stream(f"path: /x, records: {records}")) == [f"ingest.yaml:6:{message}"]
+
+
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: {path: $.a, absent: empty}, auth: {probe: {path: /me}}, incremental: {type: keyset, field: a}"
+    keys = "records: $.a, schema: {file: a}, auth: {probe: {path: /me}}, incremental: {type: keyset, field: a}"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
-        "`path` is not supported by this version",
-        "`absent` is not supported by this version",
+        "`schema` is not supported by this version",
         "`probe` is not supported by this version",
         "`type: keyset` is not supported by this version",
     ]

@@ -38,6 +38,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Retry": model.Retry,
     "A stream": model.Stream,
     "GraphQL": model.GraphQL,
+    "Records": model.Records,
     "Decode": model.Decode,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,
@@ -211,7 +212,8 @@ def documented(heading: str) -> dict[str, str]:
 
 def expected(part: type[Part]) -> dict[str, str]:
     schema = SCHEMA if part is model.Config else SCHEMA["$defs"][part.__name__]
-    required = {"path", "records"} if part is model.Stream else set(schema.get("required", ()))
+    by_default = {model.Stream: {"path", "records"}, model.Records: {"path"}}  # `defaults` may hold them
+    required = by_default.get(part, set(schema.get("required", ())))
     found = {}
     for key, rules in schema["properties"].items():
         default = None if rules.get("default") == [] else rules.get("default")

@@ -46,10 +46,16 @@ def test_a_path_is_its_steps(text: str, steps: tuple[object, ...]) -> None:
         ("last.id", Root.LAST, ("id",)),
         ("last.a[0]", Root.LAST, ("a", 0)),
         ("^.total", Root.OUTER, ("total",)),
+        ("^~", Root.NAME, ()),
     ],
 )
 def test_a_prefix_names_where_the_path_begins(text: str, root: Root, steps: tuple[object, ...]) -> None:
-    assert parse(text, roots=ALL_ROOTS)[1:] == (root, steps)
+    assert parse(text, roots=ALL_ROOTS)[1:3] == (root, steps)
+
+
+@pytest.mark.parametrize(("text", "up"), [("a", 0), ("^.a", 1), ("^.^.a", 2), ("^.^.^.a", 3)])
+def test_each_roof_is_one_object_further_up(text: str, up: int) -> None:
+    assert parse(text, roots=ALL_ROOTS) == JsonPath(text, parse(text, roots=ALL_ROOTS).root, ("a",), up)
 
 
 @pytest.mark.parametrize("text", ["header.x", "last.id"])

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.errors import BadRecord
 from ingest.event import event_id
-from ingest.sources import Refused, SourceRecord
+from ingest.sources import SourceRecord
 from ingest.sources.records import MAX_ID_BYTES, RecordReader, bounded_id, joined, version_hash
 from tests.texts import texts
 from tests.unit.sources import Keys, configured
@@ -27,9 +28,9 @@ def taken(record: bytes, **keys: Any) -> SourceRecord:
     return read
 
 
-def refused(record: bytes, **keys: Any) -> Refused:
+def refused(record: bytes, **keys: Any) -> BadRecord:
     read = reader(**keys).read(record)
-    assert isinstance(read, Refused)
+    assert isinstance(read, BadRecord)
     return read
 
 
@@ -63,7 +64,7 @@ def test_an_id_is_its_text_or_its_raw_digits(value: bytes, id: str) -> None:
 
 @pytest.mark.parametrize("record", [b'{"id":null}', b"{}", b'{"id":{"n":1}}', b'{"id":[1]}'])
 def test_a_record_without_a_usable_id_is_refused_with_its_bytes(record: bytes) -> None:
-    refusal = refused(record)
+    [refusal] = reader().read_all([record], clean=True).refused
     assert refusal.value == record
     assert refusal.error.stage == "validate"
     assert refusal.error.code in ("no_id", "bad_id")
@@ -72,8 +73,8 @@ def test_a_record_without_a_usable_id_is_refused_with_its_bytes(record: bytes) -
 
 @pytest.mark.parametrize("record", [b"1", b'"text"', b"null", b"[]", b" [1]", b"true"])
 def test_what_is_no_object_is_refused(record: bytes) -> None:
-    assert refused(record).error.code == "not_object"
-    assert refused(record, id=["a[0]"]).error.code == "not_object"
+    assert refused(record).code == "not_object"
+    assert refused(record, id=["a[0]"]).code == "not_object"
 
 
 def test_a_composite_id_joins_its_escaped_parts() -> None:
@@ -81,7 +82,7 @@ def test_a_composite_id_joins_its_escaped_parts() -> None:
 
 
 def test_a_composite_id_with_a_missing_part_is_refused() -> None:
-    assert "`id` (b)" in str(refused(b'{"a":1,"b":null}', id=["a", "b"]).error)
+    assert "`id` (b)" in str(refused(b'{"a":1,"b":null}', id=["a", "b"]))
 
 
 @given(st.lists(texts, min_size=2, max_size=4), st.lists(texts, min_size=2, max_size=4))
@@ -165,7 +166,7 @@ def test_the_key_is_the_text_at_its_path() -> None:
 
 @pytest.mark.parametrize("field", ["key", "version"])
 def test_an_object_as_key_or_version_is_refused(field: str) -> None:
-    assert refused(b'{"id":5,"x":{}}', **{field: "x"}).error.code == f"bad_{field}"
+    assert refused(b'{"id":5,"x":{}}', **{field: "x"}).code == f"bad_{field}"
 
 
 @pytest.mark.parametrize(
@@ -205,8 +206,8 @@ def test_an_integer_field_is_its_own_position() -> None:
 
 @pytest.mark.parametrize("value", [b"{}", b"[1]", b'"soon"', b"true", b"99999999999999999999"])
 def test_an_unreadable_incremental_field_is_refused(value: bytes) -> None:
-    assert refused(b'{"id":1,"at":%s}' % value, **TIMESTAMP).error.code == "bad_cursor"
-    assert refused(b'{"id":1,"n":%s}' % value, incremental={"type": "integer", "field": "n"}).error.code == "bad_cursor"
+    assert refused(b'{"id":1,"at":%s}' % value, **TIMESTAMP).code == "bad_cursor"
+    assert refused(b'{"id":1,"n":%s}' % value, incremental={"type": "integer", "field": "n"}).code == "bad_cursor"
 
 
 @pytest.mark.parametrize("record", [b'{"id":1,"at":null}', b'{"id":1}'])
@@ -219,8 +220,8 @@ def test_a_record_without_the_incremental_field_follows_on_null(record: bytes, o
     elif on_null == "skip":
         assert read is None
     else:
-        assert isinstance(read, Refused)
-        assert read.error.code == "null_cursor"
+        assert isinstance(read, BadRecord)
+        assert read.code == "null_cursor"
 
 
 def test_one_field_can_serve_several_purposes() -> None:
@@ -273,14 +274,12 @@ def test_a_page_gives_what_its_records_give_one_by_one(keys: Keys, first: list[s
     read = reader(**keys).read_all(page, clean=True)
     one_by_one = [reader(**keys).read(record) for record in page]
     assert read.records == [one for one in one_by_one if isinstance(one, SourceRecord)]
-    assert [_told(one) for one in read.refused] == [_told(one) for one in one_by_one if isinstance(one, Refused)]
+    assert [(one.value, str(one.error)) for one in read.refused] == [
+        (record, str(one)) for record, one in zip(page, one_by_one, strict=True) if isinstance(one, BadRecord)
+    ]
     assert read.skipped == one_by_one.count(None)
 
 
 def test_a_page_of_plain_records_is_read_at_once() -> None:
     page = [b'{"id":"a","k":7,"at":"2024-01-02T03:04:05Z"}', b'{"id":8,"at":null}']
-    assert reader(key="k", occurred_at="at", **TIMESTAMP)._columns(page) is not None
-
-
-def _told(refused: Refused) -> tuple[bytes, str, str]:
-    return refused.value, refused.error.code, str(refused.error)
+    assert reader(key="k", occurred_at="at", **TIMESTAMP)._columns(page, ()) is not None
