@@ -9,7 +9,7 @@ While one page is being published the next one is fetched; never more than these
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from checkpoints import Checkpoints, Claim, Missing, Save, Seen, StreamId, noted
 from ingest import deadletter, metrics
+from ingest.changes import Changes
 from ingest.errors import BadRecord, ConfigError, Transient
 from ingest.event import Envelope, Message
 from ingest.eventlog import Locate, Published, Publisher
@@ -28,7 +29,7 @@ from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Refused, Source, SourceRecord, Sweep
 from ingest.sources.cursor import describe
-from ingest.sources.records import bounded_id, version_hash
+from ingest.sources.identity import bounded_id, version_hash
 from ingest.sources.times import rfc3339
 
 log = structlog.get_logger()
@@ -58,7 +59,8 @@ class Unwanted(NamedTuple):
 
 
 class Poller:
-    """One run of one stream, under a claim that someone else keeps renewing. `locate` names a topic of the log."""
+    """One run of one stream, under a claim that someone else keeps renewing. `locate` names a topic of the log,
+    `changes` remembers the run before."""
 
     def __init__(
         self,
@@ -69,11 +71,13 @@ class Poller:
         checkpoints: Checkpoints,
         locate: Locate,
         report: Report,
+        changes: Changes | None = None,
     ) -> None:
         self._target, self._claim, self._source = target, claim, source
         self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
         self._envelope = Envelope(*target.stream, claim.lease.fence)
         self._locate = locate
+        self._changes = changes or Changes()
         self._seen_in = claim.seen_in  # until `run` asks
         self._moved = False  # what was seen was published somewhere else
         self._asks = claim.seen > 0  # the database remembers ids that this run did not publish
@@ -198,7 +202,10 @@ class Poller:
         """The records that are not what was published last for their id, and what to remember of them."""
         ids = [record.id for record in page.records]
         known = {} if self.in_flight else await self._known(ids)
+        before = frozenset(known) if page.remember_all else frozenset()
         fresh = page.records if not known and len(set(ids)) == len(ids) else _changed(page.records, known)
+        if page.remember_all:
+            self._look_at_changes(page, before, fresh)
         lowest = page.remember_from
         return fresh, [
             Seen(
@@ -211,6 +218,11 @@ class Poller:
             for record in fresh
             if page.remember_all or (record.position is not None and (lowest is None or record.position >= lowest))
         ]
+
+    def _look_at_changes(self, page: Page, known: Collection[str], fresh: Sequence[SourceRecord]) -> None:
+        self._changes.page(page.records, known, fresh)
+        if page.stop is not None and (notice := self._changes.end()) is not None:
+            self._report.noticed(notice)
 
     async def _known(self, ids: Sequence[str]) -> dict[str, str]:
         """The version published last, for those of the ids that are remembered."""

@@ -16,6 +16,7 @@ import structlog
 from checkpoints import Checkpoints, Claim, Leases, StreamId, stream_lease
 from checkpoints.keeping import LEASE_TTL, keep
 from ingest import deadletter
+from ingest.changes import Changes
 from ingest.errors import BadRecord, ConfigError, Permanent, StoreUnavailable, Superseded, Transient
 from ingest.eventlog import Locate, Publisher
 from ingest.poller import Poller, Target
@@ -38,6 +39,7 @@ class Stream:
     target: Target
     source: Source
     every: float
+    changes: Changes = field(default_factory=Changes)
 
     @property
     def topics(self) -> tuple[str, str]:
@@ -128,7 +130,7 @@ class Runner:
         """One run under a claim that is being kept; returns the claim as it stands after it."""
         report.cursor_from = report.cursor_to = describe(claim.cursor)
         poller = Poller(
-            stream.target, claim, stream.source, self.publisher, self.checkpoints, self.locate, report
+            stream.target, claim, stream.source, self.publisher, self.checkpoints, self.locate, report, stream.changes
         )
         try:
             await poller.run(stop)

@@ -26,7 +26,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
-from ingest.config.records import Decode, Records
+from ingest.config.records import Decode, Records, Version
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
@@ -50,7 +50,6 @@ from ingest.config.values import (
     Size,
     Topic,
     TopicPattern,
-    Version,
     Wait,
     Whole,
 )
@@ -103,6 +102,7 @@ __all__ = [
     "TopicOverride",
     "Topics",
     "Until",
+    "Version",
 ]
 
 Headers = Mapping[HeaderName, HeaderValue]
@@ -168,8 +168,8 @@ class Stream(Composed):
     """Where the list of records stands in an answer: $.data, or $ where the answer is the list."""
     id: IdPaths = ()
     """What identifies a record: a path, or several; absent: the hash of the record."""
-    version: Version = None
-    """What tells two states of a record apart: a path, or none; absent: the hash of the record."""
+    version: Version = Version()
+    """What tells two states of a record apart: a path, none, or a hash; absent: the hash of the record."""
     seen_limit: Annotated[Whole, Field(ge=0)] = 100_000
     """How many published ids are remembered where not all are."""
     key: RecordPath | None = None

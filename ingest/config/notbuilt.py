@@ -16,7 +16,6 @@ _KEYS: Mapping[str, str] = {
     _STREAM: "attempts catch_up conditional cron deletes errors expect format jitter job overlap parent schema "
     "timezone transform",
     f"{_STREAM}.auth": "probe",
-    f"{_STREAM}.version": "except hash",
     f"{_STREAM}.paginate": "listing_cap",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",

@@ -1,12 +1,12 @@
 """What becomes of the bytes of an answer on their way to a record."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from pydantic import Field
 
-from ingest.config.part import Part
-from ingest.config.values import ListPath, OuterPath
+from ingest.config.part import Mistake, Part
+from ingest.config.values import ListPath, OuterPath, Paths, VersionPath
 
 
 class Records(Part):
@@ -18,6 +18,24 @@ class Records(Part):
     """What an answer means that has no list there, or null: the run fails, or there are no records."""
     keep: Mapping[str, OuterPath] = Field({})
     """What is written into every record from around it, by name: ^.NAME, ^~, header.NAME."""
+
+
+class Version(Part):
+    """What tells two states of a record apart, beside its id."""
+
+    path: VersionPath = None
+    """The API's own word for it, or none: records never change."""
+    hash: Paths = ()
+    """The parts that count: their hash is the version."""
+    except_: Paths = Field((), alias="except")
+    """The parts that do not count: the hash of all the others is the version."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.path is not None and (self.hash or self.except_):
+            yield "hash" if self.hash else "except", "a version is either a path or a hash"
+        for n, path in enumerate(self.except_):
+            if not path.steps:
+                yield f"except.{n}", "is the whole record: nothing would be left"
 
 
 class Decode(Part):

@@ -54,10 +54,9 @@ def _shorten(stream: Schema) -> None:
         "default": "none",
         "anyOf": [{"enum": list(BARE_PAGINATE)}, *paginate["oneOf"], untyped],
     }
-    stream["records"] = {
-        "description": stream["records"]["description"],
-        "anyOf": [{"type": "string", "description": "The path alone."}, {"$ref": "#/$defs/Records"}],
-    }
+    for key, part in (("records", "Records"), ("version", "Version")):
+        alone = {"type": "string", "description": "The path alone."}
+        stream[key] = {"description": stream[key]["description"], "anyOf": [alone, {"$ref": f"#/$defs/{part}"}]}
     words = {"type": "string", "description": "A field that holds a time, or none."}
     stream["incremental"] = {**incremental, "anyOf": [words, *incremental["anyOf"], untyped]}
 

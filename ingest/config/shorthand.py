@@ -44,7 +44,8 @@ def _source(source: Node) -> Node:
 
 def _stream(stream: Node) -> Node:
     stream = _at(_verbatim(stream), "paginate", _paginate)
-    stream = _at(stream, "records", _records)
+    for key in ("records", "version"):
+        stream = _at(stream, key, _path)
     stream = _at(stream, "incremental", _incremental)
     keys = stream.mapping
     if keys is not None and "incremental" in keys and keys["incremental"].value == "none":
@@ -52,7 +53,7 @@ def _stream(stream: Node) -> Node:
     return stream
 
 
-def _records(node: Node) -> Node:
+def _path(node: Node) -> Node:
     return node if node.mapping is not None else node.having({"path": node})
 
 

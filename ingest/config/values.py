@@ -301,7 +301,12 @@ IdPaths = Annotated[
     BeforeValidator(_many),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-Version = Annotated[
+Paths = Annotated[
+    tuple[ListPath, ...],
+    BeforeValidator(_many),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+VersionPath = Annotated[
     JsonPath | Literal["none"] | None,
     PlainValidator(_version),
     WithJsonSchema({"type": ["string", "null"], "examples": ["updated_at", "none"]}),

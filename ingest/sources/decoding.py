@@ -13,16 +13,12 @@ import orjson
 
 from ingest.config.records import Decode
 from ingest.errors import BadRecord, SourceChanged
-from ingest.sources.slices import Strict, Undecodable
+from ingest.sources.slices import Strict, Undecodable, without_halves
 
 CHUNK = 32_768  # bytes of records that are built as objects at once: what the processor's cache holds
 
 _NOT_A_NUMBER = re.compile(
     rb'(?P<string>"(?:[^"\\]++|\\.)*+")|(?<![\w.+-])[+-]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.DOTALL | re.IGNORECASE
-)
-_ESCAPE = re.compile(
-    rb"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
-    re.DOTALL,
 )
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 
@@ -64,7 +60,7 @@ class Decoder:
         wrong = _not_json(fit)
         if wrong is not None:
             fit = self._numbers(fit)
-            wrong = _not_json(_without_halves(fit))
+            wrong = _not_json(without_halves(fit))
         if wrong is not None:
             raise BadRecord(f"the record is no JSON: {wrong}", stage="decode", code="not_json")
         return self._names(fit)
@@ -160,8 +156,3 @@ def _not_json(record: bytes) -> str | None:
     except TypeError as exc:
         raise BadRecord("the record is no object", stage="decode", code="not_object") from exc
     return None
-
-
-def _without_halves(record: bytes) -> bytes:
-    """A copy with U+FFFD for each half of a surrogate pair: for readers that do not take one for a character."""
-    return _ESCAPE.sub(lambda match: match[0] if match["half"] is None else rb"\ufffd", record)

@@ -1,8 +1,5 @@
 """From the bytes of a record to what the log needs beside them: id, version, key, time, position.
 
-The rules of identity (docs: configuration, "Identity"): the eventId is a function of the record alone, so the same
-record polled twice has the same one, and a changed record has another.
-
 A page is read column by column; what that cannot read for certain is read record by record, with the same result.
 """
 
@@ -20,27 +17,8 @@ from ingest.sources.answers import Place
 from ingest.sources.around import NO_HEADERS, Headers, Keeper, OuterReader
 from ingest.sources.decoding import Decoder
 from ingest.sources.fields import Column, Field, FieldReader, Nested
+from ingest.sources.identity import SHORT_ID, bounded_id, hash_of, joined, version_hash
 from ingest.sources.slices import Undecodable
-
-MAX_ID_BYTES = 1000
-SHORT_ID = MAX_ID_BYTES // 4  # characters that cannot be more bytes
-
-
-def version_hash(record: bytes) -> str:
-    """`~` and 64 bits of BLAKE2b in hex."""
-    return "~" + blake2b(record, digest_size=8).hexdigest()
-
-
-def bounded_id(text: str) -> str:
-    """The id itself, or `~~` and 128 bits of BLAKE2b where it is too long for an index."""
-    if len(text) <= SHORT_ID or len(raw := text.encode()) <= MAX_ID_BYTES:
-        return text
-    return "~~" + blake2b(raw, digest_size=16).hexdigest()
-
-
-def joined(parts: Sequence[str]) -> str:
-    """A composite id: its parts with `|` between them, `|` and `\\` inside a part escaped."""
-    return "|".join(part.replace("\\", "\\\\").replace("|", "\\|") for part in parts)
 
 
 class Read(NamedTuple):
@@ -62,8 +40,9 @@ class RecordReader:
         self._on_null = incremental.on_null if incremental else "emit"
         self._position = _position_parser(incremental)
         self._time = _time_reader(incremental, self._position)
-        self._immutable = stream.version == "none"
-        version = stream.version if isinstance(stream.version, JsonPath) else None
+        self._immutable = stream.version.path == "none"
+        self._hash = hash_of(stream.version)
+        version = stream.version.path if isinstance(stream.version.path, JsonPath) else None
         position = None if incremental is None else incremental.field
         named = [path for path in (*stream.id, version, stream.key, stream.occurred_at, position) if path is not None]
         self._wanted = sorted(dict.fromkeys(named), key=_is_outer)  # what is wanted twice is read once
@@ -124,7 +103,7 @@ class RecordReader:
             position = self._read_position(fields[self._at_position])
             if position is None and self._on_null == "skip":
                 return None
-        record_id = self._read_id(fields) if self._ids else version_hash(record)
+        record_id = self._read_id(fields) if self._ids else self._hash(record)
         key = record_id if self._at_key is None else self._text(fields, self._at_key, "key")
         return SourceRecord(
             record_id,
@@ -164,7 +143,7 @@ class RecordReader:
 
     def _all_ids(self, columns: Sequence[Column], records: Sequence[bytes]) -> list[str]:
         if not self._ids:
-            return list(map(version_hash, records))
+            return list(map(self._hash, records))
         if any(None in columns[at] for at in self._ids):
             raise BadRecord("`id` is null or missing", stage="validate", code="no_id")
         parts = [list(map(str, columns[at])) for at in self._ids]
@@ -178,9 +157,11 @@ class RecordReader:
         if self._immutable or not self._ids:
             return repeat(None)
         if self._at_version is None:
+            if self._hash is not version_hash:
+                return list(map(self._hash, records))
             return ["~" + blake2b(record, digest_size=8).hexdigest() for record in records]  # version_hash, inlined
         texts = zip(columns[self._at_version], records, strict=True)
-        versions = [version_hash(record) if text is None else str(text) for text, record in texts]
+        versions = [self._hash(record) if text is None else str(text) for text, record in texts]
         _without_nul("".join(versions), "version")
         return versions
 
@@ -207,7 +188,7 @@ class RecordReader:
         if self._immutable or not self._ids:
             return None
         text = None if self._at_version is None else self._text(fields, self._at_version, "version")
-        return version_hash(record) if text is None else _without_nul(text, "version")
+        return self._hash(record) if text is None else _without_nul(text, "version")
 
     def _read_position(self, field: Field) -> int | None:
         if isinstance(field, Nested):

@@ -55,6 +55,11 @@ _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 _SCALAR = re.compile(rb"[^\s,\[\]{}\":]+")
 _NESTING = re.compile(rb'"(?:[^"\\]++|\\.)*+"|["\[\]{}]', re.DOTALL)  # a quote alone: a string without an end
 
+_ESCAPE = re.compile(
+    rb"\\(?:(?P<pair>u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|(?P<half>u[dD][89a-fA-F][0-9a-fA-F]{2})|.)",
+    re.DOTALL,
+)
+
 
 class Tolerant:
     """Knows only strings, brackets and commas. What stands between them is for someone else to judge."""
@@ -140,3 +145,8 @@ def _text(quoted: bytes) -> str:
         return str(_PLAIN.decode(quoted))
     except (msgspec.DecodeError, UnicodeDecodeError):
         return quoted[1:-1].decode("utf-8", "replace")
+
+
+def without_halves(value: bytes) -> bytes:
+    """A copy in which each half of a surrogate pair is the text of its escape: for readers that take none."""
+    return _ESCAPE.sub(lambda match: match[0] if match["half"] is None else b"\\" + match[0], value)

@@ -11,6 +11,7 @@ from pathlib import Path
 from checkpoints import Checkpoints, Claim, HistoryEntry, Save, StreamId
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
 from consumers.store.sqlite import SqliteStore
+from ingest.changes import Changes
 from ingest.event import Event, Message, Record, decode
 from ingest.eventlog import Published, Publisher, TopicSpec
 from ingest.eventlog.place import located
@@ -95,13 +96,20 @@ class Process:
     leases: SqliteLeases
     holder: str
 
-    async def poll(self, url: str, keys: Keys = NONE, above: Keys = NONE, stop: asyncio.Event | None = None) -> Report:
-        """One run of the stream, as `ingest run --once` does it."""
+    async def poll(
+        self,
+        url: str,
+        keys: Keys = NONE,
+        above: Keys = NONE,
+        stop: asyncio.Event | None = None,
+        changes: Changes | None = None,
+    ) -> Report:
+        """One run of the stream, as `ingest run --once` does it; with `changes` as one of several in a process."""
         locate = partial(located, SqliteAdmin(self.database))
         runner = Runner(self.publisher, self.checkpoints, self.leases, self.holder, locate, lease_ttl=TTL)
         async with opened(url, keys, above) as source:
             target = Target(STREAM, TOPIC, keys.get("seen_limit", 100_000))
-            [report] = await runner.once([Stream(target, source, 1.0)], stop or asyncio.Event())
+            [report] = await runner.once([Stream(target, source, 1.0, changes or Changes())], stop or asyncio.Event())
         return report
 
     async def records(self, topic: str = TOPIC) -> list[Record]:

@@ -39,6 +39,7 @@ SECTIONS: dict[str, type[Part]] = {
     "A stream": model.Stream,
     "GraphQL": model.GraphQL,
     "Records": model.Records,
+    "Version": model.Version,
     "Decode": model.Decode,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from ingest.errors import BadRecord
 from ingest.event import event_id
 from ingest.sources import SourceRecord
-from ingest.sources.records import MAX_ID_BYTES, RecordReader, bounded_id, joined, version_hash
+from ingest.sources.identity import MAX_ID_BYTES, bounded_id, joined, version_hash
+from ingest.sources.records import RecordReader
 from tests.texts import texts
 from tests.unit.sources import Keys, configured
 

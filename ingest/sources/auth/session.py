@@ -2,7 +2,7 @@
 
 import re
 
-from ingest.config.model import Session, Source, Stream
+from ingest.config.model import Records, Session, Source, Stream
 from ingest.errors import SourceChanged, SourceRefused
 from ingest.paths import JsonPath, Root
 from ingest.sources.answers import Answer, Undecodable, scalar
@@ -20,7 +20,7 @@ class Login:
         self._session, self._errands = session, errands
         login = session.login
         as_stream = Stream.model_construct(
-            records=session.token,
+            records=Records(path=session.token),
             path=login.path,
             method=login.method,
             params=login.params,
