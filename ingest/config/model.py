@@ -12,6 +12,7 @@ from pydantic import Field
 
 from ingest.config import placeholders
 from ingest.config.auth import ApiKey, Auth, Basic, OAuth2
+from ingest.config.deletes import Deletes, Expect, SweepPlan
 from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.pagination import (
     AnyPaginate,
@@ -64,7 +65,9 @@ __all__ = [
     "Config",
     "CursorToken",
     "Decode",
+    "Deletes",
     "Duration",
+    "Expect",
     "GraphQL",
     "Hmac",
     "Incremental",
@@ -98,6 +101,7 @@ __all__ = [
     "Source",
     "StoreConsumer",
     "Stream",
+    "SweepPlan",
     "Timeout",
     "TopicOverride",
     "Topics",
@@ -184,6 +188,10 @@ class Stream(Composed):
     """Where the next run begins; absent: every run lists everything."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
+    deletes: Deletes | None = None
+    """How it learns what is gone; absent: it does not."""
+    expect: Expect | None = None
+    """What a complete listing must hold."""
     every: Interval = 300.0
     """From the end of one run to the start of the next; without effect under `--once`."""
 
@@ -191,6 +199,8 @@ class Stream(Composed):
         yield from _without_credentials(self)
         yield from self.bodies(self.placed())
         yield from self.unfilled()
+        if self.deletes is not None and not self.id:
+            yield "deletes", "`deletes` needs `id`: what is gone has no record to hash"
 
     def placed(self) -> Iterable[tuple[str, Placed]]:
         """What paging and incremental reading put into requests, with its key."""

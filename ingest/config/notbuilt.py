@@ -13,9 +13,10 @@ _KEYS: Mapping[str, str] = {
     "sources.*": "allow_hosts auth_hosts errors tls",
     "sources.*.auth": "probe",
     "sources.*.limits": "burst concurrency rate",
-    _STREAM: "attempts catch_up conditional cron deletes errors expect format jitter job overlap parent schema "
+    _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent schema "
     "timezone transform",
     f"{_STREAM}.auth": "probe",
+    f"{_STREAM}.deletes": "feed soft",
     f"{_STREAM}.paginate": "listing_cap",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",

@@ -32,6 +32,11 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     end: str | None = None  # where the mark stands when it is complete (RFC 3339); None: where its records say
     follows: bool = False  # another window begins there
     mark: str | None = None  # what its pages named so far as the start of the next run
+    rows: int = 0  # records so far
+    whole: bool = False  # nothing is left out of what is asked for
+    sweep: bool = False  # whole, and what it does not list is gone
+    aside: bool = False  # a sweep beside the run's own listing: it moves no mark
+    doubt: str | None = None  # why nothing may be concluded from what it does not list
 
 
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag=1):
@@ -40,6 +45,8 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag
     high_water: str | int | None = None
     mark: str | None = None  # what the API named as the start of the next run
     listing: Listing | None = None
+    rows: int | None = None  # records in the last whole listing
+    swept: str | None = None  # when the last sweep began from which deletes were concluded
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

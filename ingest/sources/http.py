@@ -76,6 +76,8 @@ class HttpSource:
             for notice in page.notices:
                 watch.noticed(notice)
             yield page
+            if state.failed is not None:
+                raise SourceChanged(f"{self._where}: {state.failed}")
             if page.stop is not None:
                 return
             if state.listing.n == 0:  # the next window

@@ -151,9 +151,13 @@ class Bounds:
             return None
         return self._parse(sent)
 
+    def may_end_early(self, progress: Progress) -> bool:
+        """A listing that begins here may leave out what is known."""
+        return self._config.type == "feed" and self._since is None and progress.high_water is not None
+
     def ends_feed(self, progress: Progress, records: Sequence[SourceRecord]) -> bool:
         """A feed without a lower bound of its own ends with a page that lies wholly below what is known."""
-        if self._config.type != "feed" or self._since is not None or progress.high_water is None:
+        if not self.may_end_early(progress) or progress.high_water is None:
             return False
         bound = progress.high_water - self._lookback
         positions = [r.position for r in records if r.position is not None]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ingest.config.incremental import UNFILTERED
 from ingest.config.model import CursorToken, NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
-from ingest.sources import Notice, Page, SourceRecord
+from ingest.sources import Notice, Page, Refused, SourceRecord, Sweep
 from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
@@ -21,11 +21,15 @@ from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.pagination import Overlapping, Received, Stop, Token, paginator, unread_pages
+from ingest.sources.parameters import as_sent
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
 from ingest.sources.request import Request
 from ingest.sources.template import Template
 from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
+from ingest.sources.whole import Past, Wholes
+
+RESTARTED = "the API did not know a page token of it any more"
 
 
 class State(NamedTuple):
@@ -35,6 +39,8 @@ class State(NamedTuple):
     progress: Progress
     resumed: bool = False  # the first request since the cursor was loaded, with a token saved by an earlier run
     expired: bool = False  # the cursor was too old to go on from
+    past: Past = Past()
+    failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
 
 
 class Lister:
@@ -61,6 +67,8 @@ class Lister:
         self._bounds_at = bounds(stream)
         self._takes_tokens = incremental is not None and incremental.type == "token"
         self._start_at = next_start(stream)
+        self._wholes = Wholes(stream)
+        self._sweep_puts = _sweep_puts(stream)
         self._reader = RecordReader(stream)
         self._fingerprint = fingerprint(source, stream, scrub)
 
@@ -69,36 +77,45 @@ class Lister:
 
         Raises ConfigError for a cursor that does not fit the configuration."""
         cursor = None if saved is None else decode(saved)
+        past = Past(cursor.rows, cursor.swept) if cursor else Past()
         if cursor is not None and self._has_expired(cursor, now):
-            return self._open(Progress(), now)._replace(expired=True)
+            return self._open(Progress(), past, now)._replace(expired=True)
         high_water = self._position(cursor.high_water) if cursor else None
         mark = cursor.mark if cursor else None
         if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
-            return self._open(Progress(high_water, mark=mark), now)
+            return self._open(Progress(high_water, mark=mark), past, now)
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
             listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
         progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
-        return State(listing, progress, resumed=True)
+        return State(listing, progress, resumed=True, past=past)
 
     def _has_expired(self, cursor: Cursor, now: int) -> bool:
         after = self._stream.incremental.expires_after if self._stream.incremental else None
         return after is not None and now - parse_rfc3339(cursor.updated_at, None) > after * MICROS
 
-    def _open(self, progress: Progress, now: int, *, again: bool = True) -> State:
+    def _open(self, progress: Progress, past: Past, now: int, *, again: bool = True) -> State:
         """A new listing. `again`: the first of a run, not the next window of one."""
         window = self._bounds.window(progress.high_water, now, again=again) if self._bounds else Window(self._first())
         if progress.mark is not None:
             window = Window(progress.mark)
+        cut_short = self._bounds is not None and self._bounds.may_end_early(progress)
+        whole = window.since is None and window.until is None and not cut_short
         listing = Listing(
             _text(now),
             (window.since, window.until),
             self._first_page(window.since),
             end=None if window.end is None else rfc3339(window.end),
             follows=window.follows,
+            whole=whole,
+            sweep=whole and self._wholes.sweeps,
         )
-        return State(listing, Progress(progress.high_water, mark=progress.mark))
+        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past)
+
+    def _open_sweep(self, progress: Progress, past: Past, now: int) -> State:
+        listing = Listing(_text(now), (None, None), self._paginator.first(), whole=True, sweep=True, aside=True)
+        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past)
 
     def _first_page(self, start: str | None) -> Token:
         """A token that starts a run where the one of a page goes is the token of the first page."""
@@ -121,12 +138,11 @@ class Lister:
             again = replace(
                 listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
             )
-            return State(
-                replace(again, reached=None, order_seen=None, disorder=False, mark=None),
-                Progress(state.progress.high_water, mark=listing.window[0] if self._takes_tokens else None),
-            )
+            again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=RESTARTED)
+            mark = listing.window[0] if self._takes_tokens else None
+            return State(again, Progress(state.progress.high_water, mark=mark), past=state.past)
         if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
-            return self._open(Progress(), now)
+            return self._open(Progress(), state.past, now)
         return None
 
     def request(self, listing: Listing) -> Request:
@@ -142,7 +158,8 @@ class Lister:
             )
         since, until = listing.window
         values = {"window.start": since, "window.end": until, "cursor": since}
-        puts = [*self._bounds_put(listing, values), *self._paginator.puts(listing.page)]
+        swept = self._sweep_puts if listing.aside else ()
+        puts = [*self._bounds_put(listing, values), *swept, *self._paginator.puts(listing.page)]
         return self._template.request(values, puts, listing.page.url, self._keep)
 
     def _bounds_put(self, listing: Listing, values: Values) -> Iterator[Put]:
@@ -162,25 +179,53 @@ class Lister:
         progress = self._advance(state, received, records, asked, now)
         here = state.listing
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
-        if self._bounds is not None and self._bounds.ends_feed(progress, records):
+        if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
-        following = self._following(state.listing, progress, after, now)
-        listing = self._next(state.listing, progress, after, count)
+        listing = self._next(here, progress, after, count, self._doubt(here, received, refused))
+        ended = isinstance(after, Stop)
+        failed = self._wholes.lacking(listing, state.past) if ended and listing.whole else None
+        sweep = self._wholes.page(listing, ends=ended and failed is None)
+        following = None
+        if ended and failed is None:
+            progress = self._finish(progress, listing)
+            state = state._replace(past=self._past(listing, sweep, state.past))
+            following = self._following(listing, progress, state.past, now)
         page = Page(
             records=records,
             refused=refused,
-            cursor=self._cursor(progress, listing, after, now),
+            cursor=self._cursor(progress, None if ended else listing, state.past, now),
             remember_from=self._bounds.remember_from(progress) if self._bounds else None,
-            remember_all=self._bounds.lists_everything if self._bounds else not self._takes_tokens,
-            stop=after.reason if isinstance(after, Stop) and following is None else None,
+            remember_all=self._remembers_all,
+            stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=skipped,
-            notices=(*self._notices(received, state, progress), *_changed(changed)),
+            notices=(*self._notices(received, state, progress), *_changed(changed), *_doubted(listing, ended)),
+            sweep=sweep,
         )
-        return page, following or State(listing, progress)
+        return page, following or State(listing, progress, past=state.past, failed=failed)
+
+    @property
+    def _remembers_all(self) -> bool:
+        if self._wholes.sweeps:
+            return True
+        return self._bounds.lists_everything if self._bounds else not self._takes_tokens
+
+    def _doubt(self, listing: Listing, received: Received | None, refused: Sequence[Refused]) -> str | None:
+        if listing.doubt is not None:
+            return listing.doubt
+        if received is None:
+            return "the API answered without content"
+        return "a record of it could not be read" if refused else None
+
+    def _past(self, listing: Listing, sweep: Sweep | None, past: Past) -> Past:
+        if listing.whole:
+            past = past._replace(rows=listing.rows)
+        return past._replace(swept=listing.started) if sweep is not None and sweep.ends else past
 
     def _advance(
         self, state: State, received: Received | None, records: Sequence[SourceRecord], asked: int, now: int
     ) -> Progress:
+        if state.listing.aside:
+            return state.progress
         if self._bounds is not None:
             new = self._new(records, received, state.listing.page)
             return self._bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
@@ -189,15 +234,17 @@ class Lister:
         return replace(state.progress, mark=mark)
 
     def _finish(self, progress: Progress, listing: Listing) -> Progress:
-        if self._bounds is None:
+        if self._bounds is None or listing.aside:
             return progress
         return self._bounds.finish(progress, self._position(listing.end))
 
-    def _following(self, listing: Listing, progress: Progress, after: Token | Stop, now: int) -> State | None:
-        """The listing of the next window, where this one is complete and not the last."""
-        if not (listing.follows and isinstance(after, Stop)):
+    def _following(self, listing: Listing, progress: Progress, past: Past, now: int) -> State | None:
+        """What is listed next, now that this is complete: another window, or a sweep that is due."""
+        if listing.follows:
+            return self._open(progress, past, now, again=False)
+        if listing.whole or not self._wholes.is_due(past, now):
             return None
-        return self._open(self._finish(progress, listing), now, again=False)
+        return self._open_sweep(progress, past, now)
 
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:
@@ -219,6 +266,8 @@ class Lister:
         if state.expired:
             yield Notice("expired", "the cursor is older than `expires_after`: everything is read again")
         if received is None:
+            if state.listing.n:
+                yield Notice("no_content", "the listing ended with an answer without content, where more was asked for")
             return
         paginate = self._stream.paginate
         if paginate.type == "none" and (sign := unread_pages(received)):
@@ -253,8 +302,10 @@ class Lister:
             received.records, clean=received.body.clean, places=places, headers=received.headers
         )
 
-    def _next(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> Listing:
-        bounds = self._bounds
+    def _next(
+        self, listing: Listing, progress: Progress, after: Token | Stop, count: int, doubt: str | None
+    ) -> Listing:
+        bounds, overlapping = self._bounds, isinstance(self._paginator, Overlapping)
         return replace(
             listing,
             page=after if isinstance(after, Token) else listing.page,
@@ -265,17 +316,20 @@ class Lister:
             disorder=progress.disorder,
             mark=progress.mark,
             read_any=listing.read_any or count > 0,
+            rows=(listing.page.number or 0) + count if overlapping else listing.rows + count,
+            doubt=doubt,
         )
 
-    def _cursor(self, progress: Progress, listing: Listing, after: Token | Stop, now: int) -> bytes:
-        if isinstance(after, Stop):
-            progress = self._finish(progress, listing)
+    def _cursor(self, progress: Progress, listing: Listing | None, past: Past, now: int) -> bytes:
+        """`listing`: the one under way."""
         return Cursor(
             fingerprint=self._fingerprint,
             updated_at=_text(now),
             high_water=self._bounds.show(progress.high_water) if self._bounds else None,
             mark=progress.mark,
-            listing=None if isinstance(after, Stop) else self._fit_to_save(listing),
+            listing=None if listing is None else self._fit_to_save(listing),
+            rows=past.rows,
+            swept=past.swept,
         ).encode()
 
     def _fit_to_save(self, listing: Listing) -> Listing | None:
@@ -292,6 +346,18 @@ def _changed(count: int) -> Iterator[Notice]:
     if count:
         held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
         yield Notice("repaired", f"{count} of a page's records {held}")
+
+
+def _sweep_puts(stream: Stream) -> Sequence[Put]:
+    params = stream.deletes.sweep.params if stream.deletes and stream.deletes.sweep else {}
+    return [Put(Placement(param=name), as_sent(value)) for name, value in params.items()]
+
+
+def _doubted(listing: Listing, ended: bool) -> Iterator[Notice]:
+    if ended and listing.sweep and listing.doubt is not None:
+        yield Notice(
+            "sweep_in_doubt", f"no delete is concluded from this sweep, and the next run sweeps: {listing.doubt}"
+        )
 
 
 def _text(now: int) -> str:

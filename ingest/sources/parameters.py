@@ -11,7 +11,10 @@ from ingest.sources.filling import Values, filled
 
 def texts(params: Mapping[str, object]) -> dict[str, str | list[str]]:
     """Configured parameters as texts: booleans in lower case."""
-    return {n: [_text(v) for v in value] if isinstance(value, list) else _text(value) for n, value in params.items()}
+    return {
+        name: [as_sent(one) for one in value] if isinstance(value, list) else as_sent(value)
+        for name, value in params.items()
+    }
 
 
 def filled_params(params: Params, values: Values) -> dict[str, str | list[str]]:
@@ -40,7 +43,8 @@ def _listed(params: Params, style: ListStyle) -> Iterator[tuple[str, str | list[
             yield name, ",".join(value) if style == "comma" else msgspec.json.encode(value).decode()
 
 
-def _text(value: object) -> str:
+def as_sent(value: object) -> str:
+    """A configured scalar: a boolean in lower case."""
     if isinstance(value, str):
         return value  # it may be a Pattern
     return str(value).lower() if isinstance(value, bool) else str(value)

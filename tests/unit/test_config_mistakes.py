@@ -209,6 +209,9 @@ def one(keys: str) -> str:
             "incremental: {type: integer, field: x, since: {param: p, first: soon}}",
             "101: `first` must be a whole number or `unfiltered`",
         ),
+        ("id: id, deletes: {}", "54: says nothing; write `sweep`"),
+        ("deletes: {sweep: {every: 1d}}", "46: `deletes` needs `id`: what is gone has no record to hash"),
+        ("expect: {max_drop: 5}", "56: `5` is no share; write a percentage: 50%"),
         ("incremental: token", "50: `type: token` needs `from`: where what starts the next run stands"),
         (
             "incremental: {type: timestamp, field: x, since: {param: a, first: 2024-01-01}, window: 1d}",

@@ -310,25 +310,14 @@ async def test_no_content_ends_a_count_like_an_empty_page(api: FakeApi, style: S
 
 
 @pytest.mark.parametrize("style", ["link", "next_url", "cursor", "object"])
-async def test_a_page_that_the_api_named_and_does_not_have_leaves_the_listing_incomplete(
-    api: FakeApi, style: Style
-) -> None:
+async def test_no_content_where_a_page_was_named_ends_the_listing_and_is_noticed(api: FakeApi, style: Style) -> None:
     api.serve("events", numbered(4), style=style, page_size=2)
     api.misbehave([faults.ok, faults.no_content])
-    pages, error = await failure(api.url, PAGING[style])
-    assert isinstance(error, SourceChanged)
-    assert "end: empty" in str(error)
-    assert len(ids(pages)) == 2
-
-
-@pytest.mark.parametrize("style", ["link", "next_url", "cursor", "object"])
-async def test_no_content_ends_a_listing_that_ends_with_an_empty_page(api: FakeApi, style: Style) -> None:
-    api.serve("events", numbered(4), style=style, page_size=2)
-    api.misbehave([faults.ok, faults.no_content])
-    paginate = PAGING[style]["paginate"]
-    keys = {"paginate": {**({"type": paginate} if isinstance(paginate, str) else paginate), "end": "empty"}}
-    pages = await list_all(api.url, {**PAGING[style], **keys})
+    watch = Watching()
+    async with opened(api.url, PAGING[style]) as source:
+        pages = await read(source, watch=watch)
     assert (len(ids(pages)), pages[-1].stop) == (2, "no content")
+    assert [notice.kind for notice in watch.notices] == ["no_content"]
 
 
 async def test_an_empty_answer_later_than_the_first_is_tried_again(api: FakeApi) -> None:

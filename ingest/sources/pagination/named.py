@@ -13,15 +13,6 @@ from ingest.sources.pagination.token import Stop, Token
 from ingest.sources.placement import Placement, Put
 
 
-def _nothing(end: str, n: int) -> Stop:
-    if n and end != "empty":
-        raise SourceChanged(
-            "incomplete: the API named a next page, and says that there is no content on it; if its listings end that"
-            " way, write `paginate: {end: empty}`"
-        )
-    return Stop("no content")
-
-
 class NextLink:
     """`link` and `next_url`: a URL, resolved against that of the answer (RFC 3986)."""
 
@@ -51,7 +42,7 @@ class NextLink:
         return Token(url=url, rows=token.rows + len(received.records))
 
     def nothing(self, token: Token, n: int) -> Stop:
-        return _nothing(self._config.end, n)
+        return Stop("no content")
 
 
 class CursorToken:
@@ -85,7 +76,7 @@ class CursorToken:
         return Token(token=found, json=json, rows=token.rows + len(received.records))
 
     def nothing(self, token: Token, n: int) -> Stop:
-        return _nothing(self._config.end, n)
+        return Stop("no content")
 
 
 class ObjectToken:
@@ -109,4 +100,4 @@ class ObjectToken:
         return Token(params=found, rows=token.rows + len(received.records))
 
     def nothing(self, token: Token, n: int) -> Stop:
-        return _nothing(self._config.end, n)
+        return Stop("no content")

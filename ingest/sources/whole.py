@@ -1,0 +1,61 @@
+"""Listings of everything: whether what came may be believed, and whether what did not come is gone. Pure.
+
+A delete is concluded only from one complete enumeration in which nothing is in doubt; a listing that holds less than it
+should is incomplete, whatever it said at its end.
+"""
+
+from typing import NamedTuple
+
+from ingest.config.model import Offset, PageNumber, Stream
+from ingest.sources import Sweep
+from ingest.sources.cursor import Listing
+from ingest.sources.times import MICROS, parse_rfc3339
+
+
+class Past(NamedTuple):
+    """What earlier complete listings told."""
+
+    rows: int | None = None  # records in the last one
+    swept: str | None = None  # when the last sweep began from which deletes were concluded (RFC 3339)
+
+
+class Wholes:
+    """The rules of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._sweep = stream.deletes.sweep if stream.deletes else None
+        self._expect = stream.expect
+        counted = isinstance(stream.paginate, PageNumber | Offset)
+        self._twice = counted and not getattr(stream.paginate, "overlap", 0)
+
+    @property
+    def sweeps(self) -> bool:
+        return self._sweep is not None
+
+    def is_due(self, past: Past, now: int) -> bool:
+        """Whether a sweep of its own follows. `now`: microseconds since 1970."""
+        if self._sweep is None:
+            return False
+        return past.swept is None or parse_rfc3339(past.swept, None) + self._sweep.every * MICROS <= now
+
+    def lacking(self, listing: Listing, past: Past) -> str | None:
+        """Why a whole listing cannot be believed."""
+        rows, before = listing.rows, past.rows or 0
+        least = self._expect.min_records if self._expect else None
+        if rows < (least or 0):
+            return f"incomplete: {rows} records, fewer than expect.min_records ({least})"
+        if not rows and before and least is None:
+            return (
+                f"incomplete: no records, where there were {before}; if that can be, write `expect: {{min_records: 0}}`"
+            )
+        drop = self._expect.max_drop if self._expect else None
+        if drop is not None and rows < before * (1 - drop):
+            return f"incomplete: {rows} records after {before}, a drop by more than expect.max_drop ({drop:.0%})"
+        return None
+
+    def page(self, listing: Listing, *, ends: bool) -> Sweep | None:
+        """What a page of the listing means for a sweep. `ends`: it is the last one, and the listing is believed."""
+        if not listing.sweep:
+            return None
+        number = parse_rfc3339(listing.started, None)
+        return Sweep(number, ends=ends and listing.doubt is None, twice=self._twice)
