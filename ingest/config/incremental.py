@@ -121,12 +121,11 @@ class Incremental(Part):
             yield "", f"`type: {self.type}` needs `field`: the field of a record that grows"
         if self.type == "integer":
             yield from self._integer()
-        elif self.type in ("timestamp", "feed"):
+        elif self.field is not None:
             yield from self._times()
 
-    def untaken(self, placeholders: Collection[str], *, by_token: bool) -> Iterable[Mistake]:
-        """Bounds that no request carries. `placeholders`: those of the stream; `by_token`: its pages are asked for by a
-        token."""
+    def untaken(self, placeholders: Collection[str], paging: str) -> Iterable[Mistake]:
+        """Bounds that no request carries. `placeholders`: those of the stream; `paging`: its `paginate.type`."""
         lower = not {"cursor", "window.start"}.isdisjoint(placeholders)
         if self.since is not None and not self.since.places and not lower and self.type != "token":
             yield "incremental.since", f"where does it go? write one of {', '.join(self.since.PLACES)}"
@@ -135,7 +134,11 @@ class Incremental(Part):
         ends = self.until is not None or "window.end" in placeholders
         if self.type == "timestamp" and self.window is not None and not ends:
             yield "incremental.window", "`window` needs `until`, or {window.end} in the request"
-        if self.type == "token" and not by_token:
+        if self.type == "keyset" and paging != "keyset":
+            yield "incremental", "`type: keyset` needs `paginate: {type: keyset}`: its fields are the cursor"
+        if self.type == "keyset" and self.lag and self.field is None:
+            yield "incremental.lag", "`lag` needs `field`: the time by which a row is new"
+        if self.type == "token" and paging != "cursor":
             if self.from_ is None:
                 yield "incremental", "`type: token` needs `from`: where what starts the next run stands"
             elif self.param is None and not lower and (self.since is None or not self.since.places):

@@ -227,7 +227,7 @@ class Stream(Composed):
         if without_first and any(name == "cursor" for _, name in placeholders.found(self.path)):
             yield "paginate.in_path", "the first page has no token for the `{cursor}` in `path`; write `first`"
         if self.incremental is not None:
-            yield from self.incremental.untaken(names, by_token=isinstance(token, CursorToken))
+            yield from self.incremental.untaken(names, self.paginate.type)
 
     def wanting(self, placeholder: str) -> str | None:
         """What the stream would need to fill it; None: it does."""

@@ -22,7 +22,6 @@ _KEYS: Mapping[str, str] = {
     "consumers.*": "by call current every format on path roll sign template url where",
 }
 _VALUES: Mapping[str, str] = {
-    f"{_STREAM}.incremental.type": "keyset",
     "consumers.*.kind": "analytics archive notify python",
 }
 

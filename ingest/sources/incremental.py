@@ -127,7 +127,11 @@ class Bounds:
         high_water = progress.high_water
         if ascending and not disorder:
             high_water = _highest(high_water, reached)
-        return Progress(high_water, reached, last, disorder)
+        return Progress(high_water, reached, last, disorder, progress.mark)
+
+    def settled(self, record: SourceRecord, asked: int) -> bool:
+        """Whether the cursor may pass a record of a page that was asked for at `asked`."""
+        return record.position is None or record.position <= asked - self._lag
 
     def _check_future(self, records: Sequence[SourceRecord], now: int) -> None:
         if self._config.on_future != "fail":
@@ -140,13 +144,15 @@ class Bounds:
 
     def finish(self, progress: Progress, end: int | None = None) -> Progress:
         """The listing is complete. `end`: of its window."""
-        return Progress(high_water=_highest(_highest(progress.high_water, progress.reached), end))
+        return Progress(_highest(_highest(progress.high_water, progress.reached), end), mark=progress.mark)
 
     def remember_from(self, progress: Progress) -> int | None:
         """The lower bound that the next run will really send, as far as it can be known now; it can only grow.
 
         None: it will send none, or nothing is known yet."""
         mark = _highest(progress.high_water, progress.reached)
+        if self._config.type == "keyset":
+            return mark
         if mark is None or (sent := self.since(mark)) is None:
             return None
         return self._parse(sent)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from ingest.config.incremental import UNFILTERED
@@ -20,7 +21,7 @@ from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
-from ingest.sources.pagination import Overlapping, Received, Stop, Token, paginator, unread_pages
+from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, paginator, unread_pages
 from ingest.sources.parameters import as_sent
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
@@ -67,6 +68,8 @@ class Lister:
         self._bounds_at = bounds(stream)
         self._takes_tokens = incremental is not None and incremental.type == "token"
         self._start_at = next_start(stream)
+        by_keys = incremental is not None and incremental.type == "keyset"
+        self._by_keys = self._paginator if by_keys and isinstance(self._paginator, Keyset) else None
         self._wholes = Wholes(stream)
         self._sweep_puts = _sweep_puts(stream)
         self._reader = RecordReader(stream)
@@ -120,6 +123,8 @@ class Lister:
     def _first_page(self, start: str | None) -> Token:
         """A token that starts a run where the one of a page goes is the token of the first page."""
         page, paginate = self._paginator.first(), self._stream.paginate
+        if start is not None and self._by_keys is not None:
+            return replace(page, keys=_keys(start))
         if start is None or not self._takes_tokens or not isinstance(paginate, CursorToken):
             return page
         return replace(page, token=start) if Placement.of(paginate) == self._bounds_at[0].where else page
@@ -139,7 +144,7 @@ class Lister:
                 listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
             )
             again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=RESTARTED)
-            mark = listing.window[0] if self._takes_tokens else None
+            mark = listing.window[0] if self._takes_tokens or self._by_keys else None
             return State(again, Progress(state.progress.high_water, mark=mark), past=state.past)
         if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
             return self._open(Progress(), state.past, now)
@@ -207,7 +212,7 @@ class Lister:
     def _remembers_all(self) -> bool:
         if self._wholes.sweeps:
             return True
-        return self._bounds.lists_everything if self._bounds else not self._takes_tokens
+        return self._bounds.lists_everything if self._bounds else not self._takes_tokens and self._by_keys is None
 
     def _doubt(self, listing: Listing, received: Received | None, refused: Sequence[Refused]) -> str | None:
         if listing.doubt is not None:
@@ -226,12 +231,29 @@ class Lister:
     ) -> Progress:
         if state.listing.aside:
             return state.progress
+        if self._by_keys is not None and received is not None:
+            state = state._replace(progress=self._with_keys(self._by_keys, state.progress, received, asked))
         if self._bounds is not None:
             new = self._new(records, received, state.listing.page)
             return self._bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
         if self._start_at is None or received is None or (mark := received.find(self._start_at)) is None:
             return state.progress
         return replace(state.progress, mark=mark)
+
+    def _with_keys(self, keyset: Keyset, progress: Progress, received: Received, asked: int) -> Progress:
+        """The next run begins behind the last row of the page before the first that has not settled."""
+        rows = received.records
+        if self._bounds is not None:
+            bounds = self._bounds
+            read = (self._reader.read_all([row], clean=False).records for row in rows)
+            rows = rows[
+                : next(
+                    (n for n, found in enumerate(read) if any(not bounds.settled(one, asked) for one in found)),
+                    len(rows),
+                )
+            ]
+        keys = keyset.keys(replace(received, records=rows)) if rows else None
+        return progress if keys is None else replace(progress, mark=msgspec.json.encode(keys).decode())
 
     def _finish(self, progress: Progress, listing: Listing) -> Progress:
         if self._bounds is None or listing.aside:
@@ -282,9 +304,7 @@ class Lister:
                 "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"
             )
 
-    def _new(
-        self, records: Sequence[SourceRecord], received: Received | None, token: Token
-    ) -> Sequence[SourceRecord]:
+    def _new(self, records: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
         """Without those that an overlap repeats: they say nothing about the order."""
         rules = self._paginator
         if received is None or not isinstance(rules, Overlapping) or not (known := rules.known(token, received)):
@@ -346,6 +366,17 @@ def _changed(count: int) -> Iterator[Notice]:
     if count:
         held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
         yield Notice("repaired", f"{count} of a page's records {held}")
+
+
+def _keys(mark: str) -> tuple[str, ...]:
+    """Raises ConfigError."""
+    try:
+        return msgspec.json.decode(mark, type=tuple[str, ...])
+    except msgspec.DecodeError as exc:
+        raise ConfigError(
+            f"the saved cursor stands at {mark!r}, which does not fit the `incremental` of now: change that back, or"
+            " start over with `ingest checkpoints reset`"
+        ) from exc
 
 
 def _sweep_puts(stream: Stream) -> Sequence[Put]:

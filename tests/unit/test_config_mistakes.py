@@ -212,6 +212,7 @@ def one(keys: str) -> str:
         ("id: id, deletes: {}", "54: says nothing; write `sweep`"),
         ("deletes: {sweep: {every: 1d}}", "46: `deletes` needs `id`: what is gone has no record to hash"),
         ("expect: {max_drop: 5}", "56: `5` is no share; write a percentage: 50%"),
+        ("incremental: keyset", "50: `type: keyset` needs `paginate: {type: keyset}`: its fields are the cursor"),
         ("incremental: token", "50: `type: token` needs `from`: where what starts the next run stands"),
         (
             "incremental: {type: timestamp, field: x, since: {param: a, first: 2024-01-01}, window: 1d}",
@@ -490,11 +491,10 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, schema: {file: a}, auth: {probe: {path: /me}}, incremental: {type: keyset, field: a}"
+    keys = "records: $.a, schema: {file: a}, auth: {probe: {path: /me}}"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
         "`schema` is not supported by this version",
         "`probe` is not supported by this version",
-        "`type: keyset` is not supported by this version",
     ]
 
 

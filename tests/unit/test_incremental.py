@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ingest.errors import SourceChanged, SourceRefused
 from ingest.sources import Page, SourceRecord, times
+from ingest.sources.cursor import describe
 from ingest.sources.incremental import Bounds, Progress
 from tests.harness.fake_api import FakeApi
 from tests.unit.sources import (
@@ -713,3 +714,47 @@ async def test_a_start_token_goes_where_the_token_of_a_page_goes(api: FakeApi) -
         pages = await read(source)
         await read(source, pages[-1].cursor)
     assert [body for _, _, body in sent(api)] == [{}, *({"page": {"after": token}} for token in ("a", "a", "b"))]
+
+
+# ---- behind the last row
+
+KEYSET: Mapping[str, Any] = {"paginate": {"type": "keyset", "fields": {"at": "after_at", "id": "after_id"}}}
+
+
+def keys_of(api: FakeApi) -> list[tuple[str | None, str | None]]:
+    return [(parameter(t, "after_at"), parameter(t, "after_id")) for t in targets(api)]
+
+
+async def test_the_next_run_begins_behind_the_last_row(api: FakeApi) -> None:
+    say(api, [page(at(1), at(2)), page(at(2), first=3), page(), page(at(4), first=4), page()])
+    async with opened(api.url, {**KEYSET, "incremental": "keyset"}) as source:
+        pages = await read(source)
+        again = await read(source, pages[-1].cursor)
+    assert keys_of(api) == [(None, None), (at(2), "2"), (at(2), "3"), (at(2), "3"), (at(4), "4")]
+    assert (ids(pages), ids(again)) == (["1", "2", "3"], ["4"])
+    assert not again[-1].remember_all
+
+
+async def test_a_run_that_is_cut_off_goes_on_behind_the_last_row_that_was_saved(api: FakeApi) -> None:
+    say(api, [page(at(1), at(2)), page(at(3), first=3), page()])
+    async with opened(api.url, {**KEYSET, "incremental": "keyset"}) as source:
+        [first] = await read(source, pages=1)
+        rest = await read(source, first.cursor)
+    assert keys_of(api) == [(None, None), (at(2), "2"), (at(3), "3")]
+    assert (ids(rest), describe(rest[-1].cursor)) == (["3"], f'["{at(3)}","3"]')
+
+
+async def test_behind_a_lag_the_next_run_begins_before_what_has_not_settled(api: FakeApi) -> None:
+    old, fresh = (
+        (datetime.now(UTC) - timedelta(seconds=ago)).isoformat(timespec="seconds").replace("+00:00", "Z")
+        for ago in (600, 5)
+    )
+    say(api, [page(old, fresh, fresh), page(), page(fresh, fresh, first=2), page()])
+    keys = {**KEYSET, "incremental": {"type": "keyset", "field": "at", "lag": "2m"}}
+    async with opened(api.url, keys) as source:
+        pages = await read(source)
+        again = await read(source, pages[-1].cursor)
+    assert keys_of(api) == [(None, None), (fresh, "3"), (old, "1"), (fresh, "3")]
+    assert (ids(pages), ids(again)) == (["1", "2", "3"], ["2", "3"])
+    assert pages[0].remember_from == times.parse_rfc3339(old, None)
+    assert cursor(again[-1])["mark"] == f'["{old}","1"]'

@@ -17,7 +17,7 @@ from ingest.sources.pagination.signs import unread_pages
 from ingest.sources.pagination.token import Paginator, Stop, Token
 from ingest.sources.placement import Put
 
-__all__ = ["Overlapping", "Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
+__all__ = ["Keyset", "Overlapping", "Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
 
 
 class SinglePage:

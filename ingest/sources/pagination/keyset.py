@@ -31,12 +31,16 @@ class Keyset:
             return Stop(f"short page ({count} of {size})")
         if not count:
             return Stop("empty page")
+        return Token(keys=self.keys(received), rows=token.rows + count)
+
+    def keys(self, received: Received) -> tuple[str, ...]:
+        """Of the last row. Raises SourceChanged where one is missing."""
         found = [received.find(path) for path in self._fields]
         keys = tuple(key for key in found if key is not None)
         if len(keys) < len(found):
             missing = self._fields[found.index(None)]
             raise SourceChanged(f"the last row has no `{missing}`: no next page can be asked for")
-        return Token(keys=keys, rows=token.rows + count)
+        return keys
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
