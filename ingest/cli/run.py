@@ -111,8 +111,9 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
 
     streams = []
     for name in dict.fromkeys(stream.source for stream in selected):
-        source = resolve(app.config.sources[name], app.redactor, app.loaded.within(f"sources.{name}"))
-        transport = await stack.enter_async_context(open_transport(source.base_url, app.redactor))
+        place = app.loaded.within(f"sources.{name}")
+        source = resolve(app.config.sources[name], app.redactor, place)
+        transport = await stack.enter_async_context(open_transport(source, app.redactor, where=place))
         state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
         keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
         for stream_id in (s for s in selected if s.source == name):

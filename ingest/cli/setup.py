@@ -17,6 +17,7 @@ from ingest.config.references import resolve
 from ingest.config.schema import json_schema
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
+from ingest.tls import UnfitFile, tls_context
 
 NEXT = """  ingest check
   ingest run --once
@@ -48,10 +49,15 @@ def _notes(configuration: Loaded) -> Iterator[str]:
     """What is no mistake of the file, but would keep it from running here: it may be checked where no secret is."""
     unknown = Redactor()
     for name, source in configuration.config.sources.items():
+        where = configuration.within(f"sources.{name}")
         try:
-            resolve(source, unknown, configuration.within(f"sources.{name}"))
+            tls = resolve(source, unknown, where).tls
+            if tls is not None:
+                tls_context(tls.ca, tls.cert, tls.key)
         except ConfigError as exc:
             yield from (f"{line}, and is needed to run `{name}`" for line in str(exc).splitlines())
+        except UnfitFile as exc:
+            yield f"{where(f'tls.{exc.key}')}: {exc}, and is needed to run `{name}`"
     try:
         found = addresses(configuration.config, unknown, configuration.where)
     except ConfigError as exc:

@@ -32,6 +32,7 @@ from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
 from ingest.config.signing import Hmac, Jwt
+from ingest.config.tls import Tls
 from ingest.config.values import (
     BaseUrl,
     Count,
@@ -40,6 +41,7 @@ from ingest.config.values import (
     Flag,
     HeaderName,
     HeaderValue,
+    Host,
     IdPaths,
     Interval,
     Listen,
@@ -103,6 +105,7 @@ __all__ = [
     "Stream",
     "SweepPlan",
     "Timeout",
+    "Tls",
     "TopicOverride",
     "Topics",
     "Until",
@@ -248,8 +251,14 @@ class Source(Part):
     """Sent with every request."""
     params: Params = Field({})
     """Query parameters of every request."""
+    allow_hosts: tuple[Host, ...] = ()
+    """Hosts that a next link, a redirect or a download may name besides base_url's; they get no credentials."""
+    auth_hosts: tuple[Host, ...] = ()
+    """Those of them that get credentials too."""
     auth: Auth | None = None
     """Who we are."""
+    tls: Tls | None = None
+    """Certificates for its connections."""
     limits: Limits = Limits()
     timeout: Timeout = Timeout()
     retry: Retry = Retry()
@@ -258,10 +267,20 @@ class Source(Part):
 
     def mistakes(self) -> Iterable[Mistake]:
         yield from _without_credentials(self)
+        yield from self._unreachable()
         for path, placeholder in self.placeholders():
             for name, stream in self.streams.items():
                 if wanting := stream.wanting(placeholder):
                     yield ".".join(path), f"in `{name}` nothing fills `{{{placeholder}}}`: it needs {wanting}"
+
+    def _unreachable(self) -> Iterable[Mistake]:
+        wild = tuple(one[1:] for one in self.allow_hosts if one.startswith("*."))
+        for n, host in enumerate(self.auth_hosts):
+            known = host in self.allow_hosts or host.endswith(wild) or "${" in "".join((host, *self.allow_hosts))
+            if not known:
+                yield f"auth_hosts.{n}", f"`{host}` is not in `allow_hosts`: it would not be asked at all"
+        if self.tls is not None and self.base_url.startswith("http:"):
+            yield "tls", "`tls` means nothing: base_url begins with http:, not https:"
 
     def placeholders(self) -> Iterator[tuple[tuple[str, ...], str]]:
         """Those of all its requests: where each stands, and its name."""

@@ -10,7 +10,7 @@ _STREAM = "sources.*.streams.*"
 
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
-    "sources.*": "allow_hosts auth_hosts errors tls",
+    "sources.*": "errors",
     "sources.*.auth": "probe",
     "sources.*.limits": "burst concurrency rate",
     _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent schema "

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from ingest.config import placeholders
 from ingest.config.model import Source, Stream
 from ingest.config.part import Part
-from ingest.config.values import base_url, one_line, token_url
+from ingest.config.values import base_url, host, one_line, token_url
 from ingest.errors import ConfigError
 from ingest.paths import JsonPath
 from ingest.redaction import Redactor
@@ -27,8 +27,11 @@ MAX_FILE = 65_536  # bytes that a referenced file may have
 
 _REFERENCE = re.compile(r"\$\{(?:env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?|file:(?P<file>[^}]+))\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
-_OPEN = frozenset({"user", "name", "listen", "client_id"})  # keys whose values may be shown
-_URLS = {"base_url": base_url, "token_url": token_url}  # checked when they are known; their host may be shown
+_OPEN = frozenset(  # keys whose values may be shown
+    {"user", "name", "listen", "client_id", "allow_hosts", "auth_hosts", "ca", "cert"}
+)
+_URLS = {"base_url": base_url, "token_url": token_url}  # whose hosts may be shown
+_CHECKED = {**_URLS, "allow_hosts": host, "auth_hosts": host}  # when they are known
 _TEMPLATES = frozenset({"path", "headers", "params", "json", "form"})  # where placeholders stand, and `{{` is a brace
 _TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"), ("incremental", "until", "value"))
 
@@ -106,6 +109,7 @@ class _Filler:
 
     def text(self, text: str, path: str) -> str:
         steps = path.split(".")
+        key = next(step for step in reversed(steps) if not step.isdecimal())
         template = self._requests and _is_template(steps)
 
         def fill(match: re.Match[str]) -> str:
@@ -114,7 +118,7 @@ class _Filler:
             except ValueError as exc:
                 self.missing.append(Unresolved(path, str(exc)))
                 return ""
-            shown = (steps[-1] in _OPEN and not template) or (steps[-1] in _URLS and _names_the_host(match))
+            shown = (key in _OPEN and not template) or (key in _URLS and _names_the_host(match))
             if given and not shown:
                 self._secrets.add(value)
             return value
@@ -125,9 +129,9 @@ class _Filler:
             return text
         found = len(self.missing)
         filled = _REFERENCE.sub(fill, text)
-        if steps[-1] in _URLS and len(self.missing) == found:
+        if key in _CHECKED and len(self.missing) == found:
             try:
-                _URLS[steps[-1]](filled)
+                _CHECKED[key](filled)
             except ValueError as exc:
                 self.missing.append(Unresolved(path, f"{exc} (after its references were resolved)"))
         return filled

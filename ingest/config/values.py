@@ -23,6 +23,9 @@ SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(B|KB|MB|GB)")
 BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "GB": 1000_000_000}
 TOPIC_LENGTH = 180  # Kafka allows 249; `.dlq.` and the name of a consumer must still fit
 
+HOST = re.compile(r"(?P<wild>\*\.)?(?P<host>\[[0-9A-Fa-f:.]+\]|[^\W_](?:[\w-]*\.)*[\w-]*)(?::(?P<port>\d{1,5}))?")
+_OCTET = r"(25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)"
+_IPV4 = re.compile(rf"({_OCTET}\.){{3}}{_OCTET}")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, 5.6.2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]+")
@@ -184,6 +187,21 @@ def token_url(text: str) -> str:
     return text
 
 
+def host(text: str) -> str:
+    """HOST, HOST:PORT, or one of them behind `*.`. Raises ValueError."""
+    match = HOST.fullmatch(text)
+    if match is None:
+        raise ValueError(f"`{text[:60]}` is no host; write HOST, HOST:PORT or *.example.com")
+    name = match["host"]
+    if re.fullmatch(r"(0x[0-9a-f]*|[0-9]+)", name.rpartition(".")[2], re.IGNORECASE) and not _IPV4.fullmatch(name):
+        raise ValueError(f"`{text}` would be read as an IP address; write it as 192.0.2.1")
+    if match["wild"] and (_IPV4.fullmatch(name) or name.startswith("[") or "." not in name):
+        raise ValueError(f"`{text}` is too wide; a wildcard stands before a domain: *.example.com")
+    if match["port"] and not 0 < int(match["port"]) < 65536:
+        raise ValueError(f"`{text}` has no port between 1 and 65535")
+    return text
+
+
 def _request_path(text: str) -> str:
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", text):
         raise ValueError("is a whole URL; write what follows base_url: /charges")
@@ -316,6 +334,7 @@ TimeFormat = Annotated[str, AfterValidator(time_format)]
 
 BaseUrl = Annotated[str, unless_reference(base_url)]
 TokenUrl = Annotated[str, unless_reference(token_url)]
+Host = Annotated[str, unless_reference(host), _text(examples=["files.example.com", "*.example.com"])]
 RequestPath = Annotated[str, AfterValidator(_request_path)]
 HeaderName = Annotated[str, AfterValidator(token)]
 SCALAR_SCHEMA = WithJsonSchema({"type": ["string", "number", "boolean"]})  # the loader takes them as they are spelt

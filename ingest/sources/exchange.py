@@ -1,11 +1,12 @@
 """One try of a request: where it may go, which redirects it follows, what came back.
 
-Nothing but base_url's origin (scheme, host and port) is ever asked, whatever a link or a redirect says, and
-credentials are put on at the last moment.
+Links and redirects are followed only where the rules of `hosts.py` let us go, and credentials are put on at the last
+moment, for those alone who may have them.
 """
 
 import asyncio
 import re
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,13 +15,16 @@ import httpx
 from msgspec.structs import replace
 
 from ingest.config.model import Timeout
-from ingest.errors import SourceChanged
+from ingest.errors import ConfigError, SourceChanged
 from ingest.redaction import Redactor
 from ingest.sources import body
 from ingest.sources.auth import Credentials
 from ingest.sources.clients import MAX_CONNECTIONS
-from ingest.sources.links import SHOWN, origin, resolved
+from ingest.sources.hosts import Hosts, Standing, origin
+from ingest.sources.links import SHOWN, resolved
+from ingest.sources.public import NotPublic
 from ingest.sources.request import Request
+from ingest.tls import tls_failure
 
 MAX_REDIRECTS = 3
 REDIRECTS = (301, 302, 303, 307, 308)
@@ -32,38 +36,47 @@ _UNANSWERED = (httpx.ReadError, httpx.WriteError, httpx.RemoteProtocolError)
 class Response(NamedTuple):
     status: int
     request: Request  # that was asked last, after redirects
-    sent: Request  # the same with its credentials
+    sent: Request | None  # the same with its credentials; None: it went without them
     headers: Mapping[str, str]  # names in lower case
     body: bytes
     asked_at: float  # seconds since 1970, by our clock
     answered_at: float
 
 
-class Exchange:
-    """Asks one origin."""
+ClientOf = Callable[[str, Standing], httpx.AsyncClient]
+"""The client for a URL, where we have that standing."""
 
-    def __init__(self, client_of: Callable[[str], httpx.AsyncClient], base_url: str, redactor: Redactor) -> None:
-        """`client_of`: the client for a URL."""
-        self._client_of, self._redactor = client_of, redactor
-        self._origin = origin(base_url)
+
+class Exchange:
+    """Asks where the rules allow it."""
+
+    def __init__(self, client_of: ClientOf, hosts: Hosts, redactor: Redactor) -> None:
+        self._client_of, self._hosts, self._redactor = client_of, hosts, redactor
 
     def toward(self, url: str) -> "Exchange":
-        """Asks another origin."""
-        return Exchange(self._client_of, url, self._redactor)
+        """Asks one origin, which the configuration names, and nothing else."""
+        there = Standing.HOME if origin(url) == self._hosts.home else Standing.NAMED
+        return Exchange(lambda url, _: self._client_of(url, there), Hosts(url), self._redactor)
 
     async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
         """The answer, redirects followed. What the credentials need to be made is not on the clock.
 
-        Raises SourceChanged for a URL that we may not ask and a body that is too large; TimeoutError,
-        httpx.TransportError and body.Broken for what a later try may mend; and what `Credentials.prepare` raises.
+        Raises SourceChanged for a URL that we may not ask and a body that is too large, ConfigError where TLS fails for
+        good; TimeoutError, httpx.TransportError and body.Broken for what a later try may mend; and what
+        `Credentials.prepare` raises.
         """
-        asked, left = request, timeout.total
+        asked, left, standing = request, timeout.total, Standing.HOME
         for _ in range(MAX_REDIRECTS + 1):
-            self._check(asked.url)
-            sent = await credentials.prepare(asked)
+            standing = min(standing, self._standing(asked.url))  # whoever sends us on from elsewhere gets us no further
+            if standing is Standing.FOREIGN:
+                sent = self._bare(asked, credentials)
+            else:
+                sent = await credentials.prepare(asked)
+                if sent.url != asked.url:
+                    self._standing(sent.url)  # as the client reads it, whatever was put into it
             began = time.monotonic()
             async with asyncio.timeout(left):
-                response = await self._hop(asked, sent, timeout, max_body)
+                response = await self._hop(asked, sent, standing, timeout, max_body)
             left -= time.monotonic() - began
             if response.status not in REDIRECTS:
                 return response
@@ -72,27 +85,54 @@ class Exchange:
                 raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}) to nowhere")
             if request.method != "GET":
                 raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}); only GET is followed")
-            asked = replace(asked, url=resolved(asked.url, target))
+            following = resolved(asked.url, target)
+            if _in_the_clear(following) and not _in_the_clear(asked.url):
+                raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}) from https to http")
+            asked = replace(asked, url=following)
         raise SourceChanged(f"{self._shown(request)}: more than {MAX_REDIRECTS} redirects")
 
-    async def _hop(self, request: Request, sent: Request, timeout: Timeout, max_body: int) -> Response:
+    def _bare(self, request: Request, credentials: Credentials) -> Request:
+        """For a host that gets no credentials: no header, no parameter and no body of ours."""
+        if request.method != "GET" or request.body is not None:
+            raise SourceChanged(
+                f"{self._shown(request)}: the configured request does not go to a host that gets no credentials;"
+                " where it may, name it in `auth_hosts`"
+            )
+        return Request(credentials.strip(request.url))
+
+    async def _hop(
+        self, request: Request, sent: Request, standing: Standing, timeout: Timeout, max_body: int
+    ) -> Response:
         asked_at = time.time()
-        response = await self._send(sent, timeout)
         try:
-            content = await body.read(response, max_body)
+            response = await self._send(sent, standing, timeout)
+            try:
+                content = await body.read(response, max_body)
+            finally:
+                await response.aclose()
         except body.TooLarge:
             raise SourceChanged(
                 f"{self._shown(request)}: the body is over limits.max_body ({max_body} bytes);"
                 " ask for smaller pages, or raise it"
             ) from None
-        finally:
-            await response.aclose()
+        except NotPublic as exc:
+            raise SourceChanged(
+                f"{self._shown(request)}: {exc}, which is no public address: what only a wildcard of `allow_hosts`"
+                " allows must not lead there; name the host itself"
+            ) from None
+        except (httpx.TransportError, ssl.SSLError) as exc:  # httpcore lets an alert out as it is
+            if failure := tls_failure(exc):
+                raise ConfigError(f"{self._shown(request)}: {failure}") from exc
+            if isinstance(exc, httpx.TransportError):
+                raise
+            raise httpx.ReadError(str(exc)) from exc
         names = {name.lower(): value for name, value in response.headers.items()}
-        return Response(response.status_code, request, sent, names, content, asked_at, time.time())
+        shown = None if standing is Standing.FOREIGN else sent
+        return Response(response.status_code, request, shown, names, content, asked_at, time.time())
 
-    async def _send(self, request: Request, timeout: Timeout) -> httpx.Response:
+    async def _send(self, request: Request, standing: Standing, timeout: Timeout) -> httpx.Response:
         """Sent again at once when a connection that was kept alive turns out to be closed: no fault of the API."""
-        client = self._client_of(request.url)
+        client = self._client_of(request.url, standing)
         for _ in range(MAX_CONNECTIONS):
             opened = _Opened()
             try:
@@ -120,17 +160,19 @@ class Exchange:
         except httpx.InvalidURL as exc:
             raise SourceChanged(f"{self._shown(request)!r}: {self._redactor.scrub(str(exc))}") from None
 
-    def _check(self, url: str) -> None:
+    def _standing(self, url: str) -> Standing:
         try:
-            if origin(url) == self._origin:
-                return
-            reason = f"not {self._origin[0]}://{self._origin[1]}:{self._origin[2]}"
+            return self._hosts.standing(url)
         except ValueError as exc:
-            reason = str(exc)
-        raise SourceChanged(f"refused to follow a link or redirect to {self._redactor.scrub(url)[:SHOWN]}: {reason}")
+            shown = self._redactor.scrub(url)[:SHOWN]
+            raise SourceChanged(f"refused to follow a link or redirect to {shown}: {exc}") from None
 
     def _shown(self, request: Request) -> str:
         return f"{request.method} {self._redactor.scrub(request.url)[:SHOWN]}"
+
+
+def _in_the_clear(url: str) -> bool:
+    return url[:5].lower() == "http:"
 
 
 class _Opened:

@@ -1,7 +1,7 @@
 """Where an answer leads: the Link header, and the URLs that it or a body names."""
 
 import re
-from urllib.parse import urldefrag, urljoin, urlsplit
+from urllib.parse import urldefrag, urljoin
 
 from ingest.errors import SourceChanged
 
@@ -27,11 +27,3 @@ def resolved(base: str, target: str) -> str:
         return urldefrag(urljoin(base, target)).url
     except ValueError as exc:
         raise SourceChanged(f"the API names {target[:SHOWN]!r}, which is no URL: {exc}") from None
-
-
-def origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port (RFC 6454). Raises ValueError for what is no http(s) URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None or "\\" in url:
-        raise ValueError("this is no plain http(s) URL")
-    return parts.scheme, parts.hostname.lower(), parts.port or (443 if parts.scheme == "https" else 80)

@@ -14,17 +14,20 @@ from typing import NamedTuple, TypeVar
 
 import httpx
 
-from ingest.config.model import Retry, Timeout
-from ingest.errors import RateLimited, SourceRefused, SourceUnavailable
+from ingest.config.model import Retry, Source, Timeout
+from ingest.config.references import Where, nowhere
+from ingest.errors import ConfigError, RateLimited, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.retry import asked_wait, backoff
 from ingest.sources import Watch, links
 from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
-from ingest.sources.clients import open_clients
+from ingest.sources.clients import Clients
 from ingest.sources.exchange import Exchange, Response
+from ingest.sources.hosts import Hosts
 from ingest.sources.request import Request
+from ingest.tls import UnfitFile
 
 T = TypeVar("T")
 
@@ -141,7 +144,9 @@ class Transport:
         if not good:
             said = f"{self.shown(request)}: {self._said(response)}{_hint(response.status)}"
             refusal = SourceRefused(said, response.status)
-            raise _Unauthorized(response.sent, refusal) if response.status == 401 else refusal
+            if response.status == 401 and response.sent is not None:
+                raise _Unauthorized(response.sent, refusal)
+            raise refusal
         try:
             decoded = decode(response)
         except Undecodable as exc:
@@ -199,6 +204,18 @@ def _hint(status: int) -> str:
 
 
 @asynccontextmanager
-async def open_transport(base_url: str, redactor: Redactor, clock: Clock = SYSTEM) -> AsyncIterator[Transport]:
-    async with open_clients() as clients:
-        yield Transport(Exchange(clients.of, base_url, redactor), redactor, clock)
+async def open_transport(
+    source: Source, redactor: Redactor, clock: Clock = SYSTEM, where: Where = nowhere
+) -> AsyncIterator[Transport]:
+    """Raises ConfigError for hosts and certificates that cannot be used."""
+    try:
+        hosts = Hosts(source.base_url, source.allow_hosts, source.auth_hosts)
+        clients = Clients(source.tls, hosts)
+    except UnfitFile as exc:
+        raise ConfigError(f"{where(f'tls.{exc.key}')}: {exc}") from exc
+    except ValueError as exc:
+        raise ConfigError(f"{where('allow_hosts')}: {exc}") from exc
+    try:
+        yield Transport(Exchange(clients.of, hosts, redactor), redactor, clock)
+    finally:
+        await clients.aclose()

@@ -75,7 +75,7 @@ async def process(
     redactor = Redactor()
     keeping = Keeping(tokens or state.tokens, state.leases, holder)
     async with (
-        open_transport(source.base_url, redactor, clock) as transport,
+        open_transport(source, redactor, clock) as transport,
         open_keyring("api", source, transport, redactor, keeping) as keyring,
     ):
         yield keyring.credentials(source.auth, {})

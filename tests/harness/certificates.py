@@ -6,6 +6,7 @@ Keys are PKCS #8, the only form that Kafka's PEM stores take.
 import json
 import time
 from base64 import urlsafe_b64encode
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -36,9 +37,9 @@ class Authority:
         self.ca = directory / "ca.pem"
         self._authority.cert_pem.write_to_path(self.ca)
 
-    def issue(self, name: str, *hosts: str) -> Certificate:
+    def issue(self, name: str, *hosts: str, until: datetime | None = None) -> Certificate:
         """For these host names; `name` is the file's and the subject's."""
-        issued = self._authority.issue_cert(*hosts, common_name=name)
+        issued = self._authority.issue_cert(*hosts, common_name=name, not_after=until)
         key = load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
             Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
         )

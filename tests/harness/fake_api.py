@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import socket
+import ssl
 import struct
 import sys
 import time
@@ -30,21 +31,22 @@ CONTROL = "/_lists/"
 
 
 class FakeApi:
-    """`async with FakeApi() as api`. A list is at `{url}/{name}`; see tests/harness/listings.py for the styles."""
+    """`async with FakeApi() as api`. A list is at `{url}/{name}`; see tests/harness/listings.py for the styles. With
+    `tls` it is https://localhost."""
 
-    def __init__(self, *, port: int = 0, log_path: Path | None = None) -> None:
+    def __init__(self, *, port: int = 0, log_path: Path | None = None, tls: ssl.SSLContext | None = None) -> None:
         self.requests: list[Request] = []
         self.routes: dict[str, Callable[[Request], Answer]] = {}
         """Paths that are no lists, such as one that hands out tokens; faults do not reach them."""
         self._listings: dict[str, Listing] = {}
         self._faults: Iterator[Fault] = iter(())
-        self._port = port
+        self._port, self._tls = port, tls
         self._log = None if log_path is None else log_path.open("ab", buffering=0)
         self._connections: set[asyncio.Task[None]] = set()
         self._mistakes: list[Exception] = []  # of the test that wrote the script, or of a client that speaks no HTTP
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=HEAD_LIMIT)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port, limit=HEAD_LIMIT, ssl=self._tls)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -61,7 +63,7 @@ class FakeApi:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
+        return f"http://127.0.0.1:{self._port}" if self._tls is None else f"https://localhost:{self._port}"
 
     @property
     def port(self) -> int:

@@ -79,7 +79,7 @@ async def opened_twice(
     redactor = redactor or Redactor()
     source, stream = configured(url, keys, above, redactor)
     async with (
-        open_transport(source.base_url, redactor, clock) as transport,
+        open_transport(source, redactor, clock) as transport,
         open_keyring("api", source, transport, redactor, state) as keyring,
     ):
         one, other = (HttpSource(source, stream, transport, keyring, redactor, WHERE) for _ in range(2))

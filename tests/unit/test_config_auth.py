@@ -6,7 +6,7 @@ from ingest.config.loader import parse
 from ingest.config.references import resolve
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
-from tests.unit.test_config_loader import stream
+from tests.unit.test_config_loader import mistakes, stream
 from tests.unit.test_config_mistakes import one
 
 BY_REFERENCE = "secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}"
@@ -95,3 +95,63 @@ def test_a_client_id_and_the_host_of_a_token_url_may_be_shown(monkeypatch: pytes
     secrets = Redactor()
     resolve(parse(stream(f"path: /x, records: $, auth: {{oauth2: {{{oauth2}}}}}")).config.sources["api"], secrets)
     assert secrets.scrub("https://login.example.com/token client-4711 client-secret").endswith("token client-4711 ***")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("allow_hosts: files.example.com", "`allow_hosts` must be a list"),
+        ("allow_hosts: [https://files.example.com]", "is no host; write HOST, HOST:PORT or *.example.com"),
+        ("allow_hosts: [files.example.com/x]", "is no host; write HOST"),
+        ("allow_hosts: [me@files.example.com]", "is no host; write HOST"),
+        ("allow_hosts: ['*']", "is no host; write HOST"),
+        ("allow_hosts: ['*.com']", "is too wide; a wildcard stands before a domain: *.example.com"),
+        ("allow_hosts: ['*.192.0.2.1']", "is too wide"),
+        ("allow_hosts: [a.*.com]", "is no host; write HOST"),
+        ("allow_hosts: [0x7f.1]", "would be read as an IP address; write it as 192.0.2.1"),
+        ("allow_hosts: ['2130706433']", "would be read as an IP address"),
+        ("allow_hosts: [192.0.2.256]", "would be read as an IP address"),
+        ("allow_hosts: ['files.example.com:99999']", "has no port between 1 and 65535"),
+        ("allow_hosts: [a.example], auth_hosts: [b.example]", "`b.example` is not in `allow_hosts`"),
+        ("allow_hosts: ['*.a.example'], auth_hosts: [a.example]", "`a.example` is not in `allow_hosts`"),
+        ("tls: {}", "`tls` is empty: name a file, or leave it out"),
+        ("tls: {cert: /c.pem}", "`cert` without `key`: a client's certificate needs both"),
+        ("tls: {key: '${file:/k.pem}'}", "must be the path of a PEM file"),
+    ],
+)
+def test_a_mistake_in_where_requests_go(keys: str, message: str) -> None:
+    [line] = mistakes(of_source(keys))
+    assert line.startswith("ingest.yaml:5:")
+    assert message in line
+
+
+def of_source(keys: str, scheme: str = "https") -> str:
+    """A file with one source; its keys stand in line 5."""
+    streams = "streams: {a: {path: /x, records: $}}"
+    return f"version: 1\nsources:\n  api:\n    {{base_url: {scheme}://api.example.com,\n    {keys},\n    {streams}}}\n"
+
+
+@pytest.mark.parametrize("host", ["files.example.com", "*.example.com:8443", "bücher.example", "'[2001:db8::1]:8443'"])
+def test_a_host_may_be_written_so(host: str) -> None:
+    quoted = f"'{host}'" if host.startswith("*") else host
+    assert parse(of_source(f"allow_hosts: [{quoted}]")).config.sources["api"].allow_hosts == (host.strip("'"),)
+
+
+def test_certificates_without_tls_are_a_mistake() -> None:
+    [line] = mistakes(of_source("tls: {ca: /ca.pem}", "http"))
+    assert "`tls` means nothing: base_url begins with http:, not https:" in line
+
+
+def test_a_host_that_comes_by_reference_is_looked_at_when_it_is_known_and_may_be_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded = parse(of_source('allow_hosts: ["${env:FILES}", "${env:FILES}"]'))
+    monkeypatch.setenv("FILES", "files.example.com")
+    secrets = Redactor()
+    source = resolve(loaded.config.sources["api"], secrets, loaded.within("sources.api"))
+    assert source.allow_hosts == ("files.example.com", "files.example.com")
+    assert secrets.scrub("files.example.com") == "files.example.com"
+    monkeypatch.setenv("FILES", "https://files.example.com")
+    with pytest.raises(ConfigError, match=r"ingest\.yaml:5:19: .* is no host") as caught:
+        resolve(loaded.config.sources["api"], secrets, loaded.within("sources.api"))
+    assert len(str(caught.value).splitlines()) == 2

@@ -88,7 +88,7 @@ def pages(api: FakeApi, issuer: Issuer, ends: Mapping[int, str] = {}) -> None:
 async def credentials(above: Mapping[str, Any]) -> AsyncIterator[Credentials]:
     source, _ = configured(above=above)
     async with (
-        open_transport(source.base_url, Redactor()) as transport,
+        open_transport(source, Redactor()) as transport,
         open_keyring("api", source, transport, Redactor()) as keyring,
     ):
         yield keyring.credentials(source.auth, {})

@@ -51,7 +51,7 @@ async def credentials(
     redactor = redactor or Redactor()
     source, _ = configured(above={"auth": auth}, redactor=redactor)
     async with (
-        open_transport(source.base_url, redactor, clock) as transport,
+        open_transport(source, redactor, clock) as transport,
         open_keyring("api", source, transport, redactor) as keyring,
     ):
         yield keyring.credentials(source.auth, {"key": "a-secret-parameter"})

@@ -25,6 +25,7 @@ from ingest.redaction import Redactor
 from ingest.report import Outcome, Report, exit_code
 from ingest.sources.auth.keyring import keyring
 from ingest.sources.exchange import Exchange
+from ingest.sources.hosts import Hosts
 from ingest.sources.http import HttpSource
 from ingest.sources.transport import Transport
 from tests.harness import faults
@@ -173,10 +174,11 @@ async def server(answer: Callable[[asyncio.StreamReader, asyncio.StreamWriter], 
         await running.wait_closed()
 
 
-async def test_a_body_that_drips_is_bounded_by_the_total_and_not_by_each_piece() -> None:
+@pytest.mark.parametrize("begin", [b"content-length: 1000000\r\n\r\n", b"x-drip: "])
+async def test_an_answer_that_drips_is_bounded_by_the_total_and_not_by_each_piece(begin: bytes) -> None:
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n" + begin)
         while True:
             writer.write(b" ")
             await writer.drain()
@@ -187,6 +189,26 @@ async def test_a_body_that_drips_is_bounded_by_the_total_and_not_by_each_piece()
         _, error = await failure(url, {}, above)
     assert isinstance(error, SourceUnavailable)
     assert "timeout.total (0.1 s)" in str(error)
+
+
+@pytest.mark.parametrize("piece", [b"x-more: " + b"y" * 1000 + b"\r\n", b"y" * 1000])
+async def test_headers_without_an_end_are_not_kept(piece: bytes) -> None:
+    async def pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nx-first: ")
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    tracemalloc.start()
+    try:
+        async with server(pour) as url:
+            _, error = await failure(url)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert isinstance(error, SourceUnavailable)
+    assert peak < 5_000_000
 
 
 async def test_a_kept_connection_that_was_closed_meanwhile_is_no_failure() -> None:
@@ -451,7 +473,7 @@ def on_https(answers: list[httpx.Response], asked: list[httpx.URL]) -> tuple[htt
     source, stream = configured("https://api.example.com", NEXT_URL)
     client = httpx.AsyncClient(transport=httpx.MockTransport(handle))
     redactor = Redactor()
-    transport = Transport(Exchange(lambda url: client, source.base_url, redactor), redactor)
+    transport = Transport(Exchange(lambda *_: client, Hosts(source.base_url), redactor), redactor)
     return client, HttpSource(source, stream, transport, keyring("api", source, transport, redactor), redactor, WHERE)
 
 
