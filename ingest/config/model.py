@@ -204,6 +204,18 @@ class Stream(Composed):
         yield from self.unfilled()
         if self.deletes is not None and not self.id:
             yield "deletes", "`deletes` needs `id`: what is gone has no record to hash"
+        if self.paginate.listing_cap is not None and (wanting := self._unordered()):
+            yield "paginate.listing_cap", f"`listing_cap` begins again at the last cursor value, and needs {wanting}"
+
+    def _unordered(self) -> str | None:
+        """What is missing for a listing that can begin at any of its rows."""
+        incremental = self.incremental
+        if incremental is None or incremental.type not in ("timestamp", "integer"):
+            return "`incremental` by a time or a number"
+        names = {name for _, name in self.placeholders()}
+        if incremental.since is None and names.isdisjoint({"cursor", "window.start"}):
+            return "`incremental.since`: how the API is asked for it"
+        return None if incremental.order == "asc" else "`incremental.order: asc`, and an API that sorts by it"
 
     def placed(self) -> Iterable[tuple[str, Placed]]:
         """What paging and incremental reading put into requests, with its key."""

@@ -17,7 +17,6 @@ _KEYS: Mapping[str, str] = {
     "timezone transform",
     f"{_STREAM}.auth": "probe",
     f"{_STREAM}.deletes": "feed soft",
-    f"{_STREAM}.paginate": "listing_cap",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",
 }

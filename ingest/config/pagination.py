@@ -28,6 +28,8 @@ class Paginate(Part):
     """A listing that reaches this many pages is incomplete."""
     max_empty_pages: Natural = 20
     """Empty pages in a row that a listing may have before it is incomplete."""
+    listing_cap: Count | None = None
+    """Rows after which the API gives no more of one listing; then it begins again at the last cursor value."""
     end: Literal["auto", "no_token", "empty", "short", "total", "repeat"] = "auto"
     """What ends the listing."""
 

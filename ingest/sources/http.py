@@ -56,7 +56,7 @@ class HttpSource:
         while True:
             try:
                 request = self._lister.request(state.listing)
-                if state.listing.page.back:
+                if state.anew:
                     guard.forget()
                 guard.request(request)
                 fetched = await self._fetch(request, watch, first=state.listing.n == 0)
@@ -66,7 +66,7 @@ class HttpSource:
                 restarted = self._lister.restart(state, time.time_ns() // 1000) if exc.status in TOKEN_REFUSED else None
                 if restarted is None:
                     raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
-                state, guard = restarted, LoopGuard(has_ids=bool(self._stream.id))
+                state = restarted
                 watch.restarted(str(exc))
                 continue
             except SourceChanged as exc:
@@ -80,8 +80,6 @@ class HttpSource:
                 raise SourceChanged(f"{self._where}: {state.failed}")
             if page.stop is not None:
                 return
-            if state.listing.n == 0:  # the next window
-                guard = LoopGuard(has_ids=bool(self._stream.id))
 
     async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from ingest.config.incremental import UNFILTERED
 from ingest.config.model import CursorToken, NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
-from ingest.sources import Notice, Page, Refused, SourceRecord, Sweep
+from ingest.sources import Notice, Page, Refused, SourceRecord, Sweep, notices
 from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
-from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, paginator, unread_pages
+from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, paginator
 from ingest.sources.parameters import as_sent
 from ingest.sources.placement import Placement, Put
 from ingest.sources.records import Read, RecordReader
@@ -31,6 +31,7 @@ from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
 from ingest.sources.whole import Past, Wholes
 
 RESTARTED = "the API did not know a page token of it any more"
+CUT_OFF = "it reached `listing_cap`, behind which records without the incremental field may be missing (`on_null`)"
 
 
 class State(NamedTuple):
@@ -42,6 +43,7 @@ class State(NamedTuple):
     expired: bool = False  # the cursor was too old to go on from
     past: Past = Past()
     failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
+    anew: bool = False  # what is asked now may be what was asked before: no circle
 
 
 class Lister:
@@ -114,11 +116,11 @@ class Lister:
             whole=whole,
             sweep=whole and self._wholes.sweeps,
         )
-        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past)
+        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past, anew=True)
 
     def _open_sweep(self, progress: Progress, past: Past, now: int) -> State:
         listing = Listing(_text(now), (None, None), self._paginator.first(), whole=True, sweep=True, aside=True)
-        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past)
+        return State(listing, Progress(progress.high_water, mark=progress.mark), past=past, anew=True)
 
     def _first_page(self, start: str | None) -> Token:
         """A token that starts a run where the one of a page goes is the token of the first page."""
@@ -145,7 +147,7 @@ class Lister:
             )
             again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=RESTARTED)
             mark = listing.window[0] if self._takes_tokens or self._by_keys else None
-            return State(again, Progress(state.progress.high_water, mark=mark), past=state.past)
+            return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
         if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
             return self._open(Progress(), state.past, now)
         return None
@@ -186,6 +188,9 @@ class Lister:
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, records):
             after = Stop("a page older than what is known")
+        if (bound := self._cut_off(here, progress, after, count)) is not None:
+            progress = replace(progress, last=None)
+            after, here = self._first_page(bound), self._beginning_at(bound, here)
         listing = self._next(here, progress, after, count, self._doubt(here, received, refused))
         ended = isinstance(after, Stop)
         failed = self._wholes.lacking(listing, state.past) if ended and listing.whole else None
@@ -203,10 +208,11 @@ class Lister:
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=skipped,
-            notices=(*self._notices(received, state, progress), *_changed(changed), *_doubted(listing, ended)),
+            notices=(*self._notices(received, state, progress, changed), *_doubted(listing, ended)),
             sweep=sweep,
         )
-        return page, following or State(listing, progress, past=state.past, failed=failed)
+        anew = bound is not None or (isinstance(after, Token) and after.back)
+        return page, following or State(listing, progress, past=state.past, failed=failed, anew=anew)
 
     @property
     def _remembers_all(self) -> bool:
@@ -229,13 +235,15 @@ class Lister:
     def _advance(
         self, state: State, received: Received | None, records: Sequence[SourceRecord], asked: int, now: int
     ) -> Progress:
-        if state.listing.aside:
-            return state.progress
-        if self._by_keys is not None and received is not None:
+        aside, bounds = state.listing.aside, self._bounds
+        if not aside and self._by_keys is not None and received is not None:
             state = state._replace(progress=self._with_keys(self._by_keys, state.progress, received, asked))
-        if self._bounds is not None:
+        if bounds is not None and not (aside and self._stream.paginate.listing_cap is None):
             new = self._new(records, received, state.listing.page)
-            return self._bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
+            progress = bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
+            return replace(progress, high_water=state.progress.high_water) if aside else progress
+        if aside:
+            return state.progress
         if self._start_at is None or received is None or (mark := received.find(self._start_at)) is None:
             return state.progress
         return replace(state.progress, mark=mark)
@@ -268,6 +276,30 @@ class Lister:
             return None
         return self._open_sweep(progress, past, now)
 
+    def _cut_off(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> str | None:
+        """The lower bound to begin again at, where the API gives no more rows of one listing. None: there may be more.
+
+        Raises SourceChanged where that would be where it began."""
+        cap, bounds = self._stream.paginate.listing_cap, self._bounds
+        rows = after.rows if isinstance(after, Token) else listing.page.rows + count
+        if cap is None or bounds is None or rows < cap:
+            return None
+        if progress.disorder:
+            raise SourceChanged(f"incomplete: after {rows} rows (`listing_cap`) no place to begin again: see `order`")
+        bound = None if progress.reached is None else bounds.since(progress.reached, again=False)
+        if bound is None or bound == listing.window[0]:
+            raise SourceChanged(
+                f"incomplete: {rows} rows, a whole `listing_cap`, have one value of the incremental field ({bound}),"
+                " and the API gives no more of them; ask it for fewer: a finer `format`, a filter in `params`"
+            )
+        return bound
+
+    def _beginning_at(self, bound: str, listing: Listing) -> Listing:
+        """Asked for with a lower bound, an API may leave out records that have no such field."""
+        nulls = self._stream.incremental is None or self._stream.incremental.on_null != "fail"
+        doubt = CUT_OFF if nulls and listing.doubt is None else listing.doubt
+        return replace(listing, window=(bound, listing.window[1]), doubt=doubt)
+
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:
             return None
@@ -279,30 +311,16 @@ class Lister:
                 " or start over with `ingest checkpoints reset`"
             ) from exc
 
-    def _notices(self, received: Received | None, state: State, progress: Progress) -> Iterator[Notice]:
+    def _notices(
+        self, received: Received | None, state: State, progress: Progress, mended: int
+    ) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
-            yield Notice(
-                "disorder",
-                "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing",
-            )
+            yield notices.DISORDER
         if state.expired:
-            yield Notice("expired", "the cursor is older than `expires_after`: everything is read again")
-        if received is None:
-            if state.listing.n:
-                yield Notice("no_content", "the listing ended with an answer without content, where more was asked for")
-            return
-        paginate = self._stream.paginate
-        if paginate.type == "none" and (sign := unread_pages(received)):
-            yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
-        if state.listing.page.moved and self._paginator.first().number is not None:
-            yield Notice("total_moved", "the declared total changed while it was listed: rows may have been skipped")
-        size = getattr(paginate, "size", None)
-        if size is not None and paginate.end == "short" and not state.listing.n and 0 < len(received.records) < size:
-            yield Notice("capped", f"the first page has {len(received.records)} rows although {size} were asked for")
-        if size is not None and state.listing.n == 1 and received.records and state.listing.page.rows < size:
-            yield Notice(
-                "capped", f"the API gives {state.listing.page.rows} rows a page although {size} were asked for"
-            )
+            yield notices.EXPIRED
+        yield from notices.of_page(self._stream.paginate, state.listing, received)
+        if mended:
+            yield notices.mended(mended)
 
     def _new(self, records: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
         """Without those that an overlap repeats: they say nothing about the order."""
@@ -360,12 +378,6 @@ class Lister:
         texts = [url or "", page.token or "", *page.keys, *params.values()]
         fit = all(self._scrub(text) == text for text in texts)
         return replace(listing, page=replace(page, url=url, params=params)) if fit else None
-
-
-def _changed(count: int) -> Iterator[Notice]:
-    if count:
-        held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
-        yield Notice("repaired", f"{count} of a page's records {held}")
 
 
 def _keys(mark: str) -> tuple[str, ...]:

@@ -158,6 +158,8 @@ class Listing:
     style: Style
     page_size: int
     """Rows of a page when the request says nothing, and the most that one page has."""
+    cap: int | None = None
+    """Rows that one listing has at most, whatever there is."""
     reads: Callable[[Request], Mapping[str, Any]] = lambda request: request.query
     """Where its parameters are."""
     _places: dict[str, int] = field(default_factory=dict)
@@ -185,6 +187,7 @@ class Listing:
             for one in self.records
             if (since is None or one.updated_at >= since) and (until is None or one.updated_at < until)
         ]
+        rows = rows[: self.cap]
         if self.style == "keyset" and "after_id" in query:
             behind = (query["after_time"], query["after_id"])
             rows = [one for one in rows if (one.updated_at, one.id) > behind]

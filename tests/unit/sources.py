@@ -192,6 +192,11 @@ def reply(body: bytes | str, status: int = 200, **headers: str) -> Reply:
     return lambda request: Answer(request, status=status, headers=named, body=content)
 
 
+def page(*numbers: int, **rest: Any) -> Reply:
+    """Rows with these ids, and what stands beside them."""
+    return reply(json.dumps({"data": [{"id": number} for number in numbers], **rest}))
+
+
 def say(api: FakeApi, replies: Sequence[Reply], path: str = "/events") -> None:
     """The next requests for `path` get these answers, the last one again and again."""
     left = list(replies)

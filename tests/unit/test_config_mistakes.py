@@ -119,7 +119,7 @@ def one(keys: str) -> str:
         ("paginate: {size: 5}", "47: `type` is missing, or write the type alone: `paginate: link`"),
         (
             "paginate: {type: link, siz: 5}",
-            "60: unknown key `siz`; known here: max_pages, max_empty_pages, end, type, rel, rebase",
+            "60: unknown key `siz`; known here: max_pages, max_empty_pages, listing_cap, end, type, rel, rebase",
         ),
         ("paginate: {type: page, siz: 5}", "60: unknown key `siz`, did you mean `size`?"),
         ("paginate: keyset", "47: `fields` is missing"),
@@ -137,7 +137,21 @@ def one(keys: str) -> str:
         ),
         (
             "paginate: {type: object, from: header.X, param: y}",
-            "78: unknown key `param`; known here: max_pages, max_empty_pages, end, type, from",
+            "78: unknown key `param`; known here: max_pages, max_empty_pages, listing_cap, end, type, from",
+        ),
+        (
+            "paginate: {type: page, listing_cap: 9}",
+            "73: `listing_cap` begins again at the last cursor value, and needs `incremental` by a time or a number",
+        ),
+        (
+            "paginate: {type: page, listing_cap: 9}, incremental: updated_at",
+            "73: `listing_cap` begins again at the last cursor value, and needs `incremental.since`: how the API is"
+            " asked for it",
+        ),
+        (
+            "paginate: {type: page, listing_cap: 9}, incremental: {type: integer, field: id, since: {param: s}}",
+            "73: `listing_cap` begins again at the last cursor value, and needs `incremental.order: asc`, and an API"
+            " that sorts by it",
         ),
         (
             "paginate: {type: offset, overlap: 5, size: 5}",

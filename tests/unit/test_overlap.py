@@ -14,7 +14,7 @@ from ingest.paths import parse
 from ingest.sources.answers import Answer
 from ingest.sources.pagination import Received, Stop, Token, paginator
 from tests.harness.fake_api import FakeApi, numbered
-from tests.unit.sources import Watching, configured, cursor, failure, ids, list_all, opened, read, reply, say
+from tests.unit.sources import Watching, configured, cursor, failure, ids, list_all, opened, page, read, reply, say
 
 KEYS = {"paginate": {"type": "offset", "total": "$.total", "size_param": "limit", "size": 4, "overlap": 2}}
 ALL = [row["id"] for row in numbered(12)]
@@ -24,11 +24,6 @@ ALL = [row["id"] for row in numbered(12)]
 async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as running:
         yield running
-
-
-def page(*numbers: int, total: int | None = None) -> Any:
-    rows = [{"id": number} for number in numbers]
-    return reply(json.dumps({"data": rows, "total": total}))
 
 
 def offsets(api: FakeApi) -> list[int]:

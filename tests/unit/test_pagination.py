@@ -26,6 +26,7 @@ from tests.unit.sources import (
     ids,
     list_all,
     opened,
+    page,
     read,
     reply,
     say,
@@ -47,10 +48,6 @@ def paging(style: Style, **keys: Any) -> dict[str, Any]:
 
 def rows(*numbers: int) -> list[dict[str, int]]:
     return [{"id": number} for number in numbers]
-
-
-def page(*numbers: int, **rest: Any) -> Any:
-    return reply(json.dumps({"data": rows(*numbers), **rest}))
 
 
 @pytest_asyncio.fixture

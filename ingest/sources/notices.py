@@ -1,0 +1,36 @@
+"""What is unexpected about an answer, and loses nothing."""
+
+from collections.abc import Iterator
+
+from ingest.config.model import AnyPaginate, Offset, PageNumber
+from ingest.sources import Notice
+from ingest.sources.cursor import Listing
+from ingest.sources.pagination import Received, unread_pages
+
+DISORDER = Notice(
+    "disorder", "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing"
+)
+EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
+
+
+def mended(count: int) -> Notice:
+    held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
+    return Notice("repaired", f"{count} of a page's records {held}")
+
+
+def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None) -> Iterator[Notice]:
+    """`listing`: as it stood when the page was asked for. None was received: no content."""
+    if received is None:
+        if listing.n:
+            yield Notice("no_content", "the listing ended with an answer without content, where more was asked for")
+        return
+    rows, before = len(received.records), listing.page.rows
+    if paginate.type == "none" and (sign := unread_pages(received)):
+        yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
+    if listing.page.moved and isinstance(paginate, PageNumber | Offset) and not listing.page.before:
+        yield Notice("total_moved", "the declared total changed while it was listed: rows may have been skipped")
+    size = getattr(paginate, "size", None)
+    if size is not None and paginate.end == "short" and not listing.n and 0 < rows < size:
+        yield Notice("capped", f"the first page has {rows} rows although {size} were asked for")
+    if size is not None and listing.n == 1 and rows and before < size:
+        yield Notice("capped", f"the API gives {before} rows a page although {size} were asked for")
