@@ -204,7 +204,7 @@ class Lister:
             records=records,
             refused=refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
-            remember_from=self._bounds.remember_from(progress) if self._bounds else None,
+            remember_from=None if self._remembers_all or not self._bounds else self._bounds.remember_from(progress),
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=skipped,

@@ -201,6 +201,18 @@ async def test_a_sweep_lists_everything_after_what_is_new_and_moves_no_mark(api:
         assert [event.subject for event in await one.events()] == ["1", "2", "3", "4", "1", "2"]
 
 
+async def test_what_is_older_than_the_lower_bound_is_not_forgotten_by_a_stream_that_sweeps(
+    api: FakeApi, path: Path
+) -> None:
+    keys = {**LINKED, "incremental": SINCE, "deletes": {"sweep": {"every": "10ms"}}}
+    old, new = answer([1, 2], "n", at=moment(hours=9)), answer([3], at=moment(hours=1))
+    say(api, [old, new])
+    await poll(path, api.url, keys)
+    say(api, [new, answer([1, 3], at=moment(hours=1))])
+    await poll(path, api.url, keys)
+    assert await deleted(path) == [("2", "o2")]
+
+
 # ---- what a listing must hold
 
 
