@@ -124,6 +124,16 @@ def find(value: object, steps: Sequence[Step]) -> Iterator[object]:
         yield from find(value[step], rest)
 
 
+def keys(value: object, step: Step) -> Sequence[str | int]:
+    """Names or positions that the step means in an object or a list, positions from the end: so that they can go."""
+    if isinstance(value, dict):
+        return list(value) if step is Every.VALUE else [step] if isinstance(step, str) and step in value else []
+    if isinstance(value, list):
+        every = range(len(value) - 1, -1, -1)
+        return every if step is Every.ITEM else [step] if isinstance(step, int) and step < len(value) else []
+    return []
+
+
 def first(value: object, steps: Sequence[Step]) -> object:
     """The first value that the steps reach, or ABSENT."""
     return next(find(value, steps), ABSENT)

@@ -202,9 +202,9 @@ class Poller:
         """The records that are not what was published last for their id, and what to remember of them."""
         ids = [record.id for record in page.records]
         known = {} if self.in_flight else await self._known(ids)
-        before = frozenset(known) if page.remember_all else frozenset()
+        before = frozenset(known) if page.whole else frozenset()
         fresh = page.records if not known and len(set(ids)) == len(ids) else _changed(page.records, known)
-        if page.remember_all:
+        if page.whole:
             self._look_at_changes(page, before, fresh)
         lowest = page.remember_from
         return fresh, [

@@ -27,7 +27,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
-from ingest.config.records import Decode, Records, Version
+from ingest.config.records import Decode, Records, Transform, Version, exploded_twice
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
@@ -108,6 +108,7 @@ __all__ = [
     "Tls",
     "TopicOverride",
     "Topics",
+    "Transform",
     "Until",
     "Version",
 ]
@@ -189,6 +190,8 @@ class Stream(Composed):
     """How the listing goes on."""
     incremental: Incremental | None = None
     """Where the next run begins; absent: every run lists everything."""
+    transform: tuple[Transform, ...] = ()
+    """What is changed between the API and the log, step by step."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
     deletes: Deletes | None = None
@@ -204,6 +207,7 @@ class Stream(Composed):
         yield from self.unfilled()
         if self.deletes is not None and not self.id:
             yield "deletes", "`deletes` needs `id`: what is gone has no record to hash"
+        yield from exploded_twice(self.transform)
         if self.paginate.listing_cap is not None and (wanting := self._unordered()):
             yield "paginate.listing_cap", f"`listing_cap` begins again at the last cursor value, and needs {wanting}"
 

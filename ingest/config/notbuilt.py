@@ -14,7 +14,7 @@ _KEYS: Mapping[str, str] = {
     "sources.*.auth": "probe",
     "sources.*.limits": "burst concurrency rate",
     _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent schema "
-    "timezone transform",
+    "timezone",
     f"{_STREAM}.auth": "probe",
     f"{_STREAM}.deletes": "feed soft",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",

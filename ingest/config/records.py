@@ -1,12 +1,22 @@
 """What becomes of the bytes of an answer on their way to a record."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
 from pydantic import Field
 
 from ingest.config.part import Mistake, Part
-from ingest.config.values import ListPath, OuterPath, Paths, VersionPath
+from ingest.config.values import (
+    Constant,
+    Expression,
+    FieldPath,
+    ListPath,
+    MemberPath,
+    NewName,
+    OuterPath,
+    Paths,
+    VersionPath,
+)
 
 
 class Records(Part):
@@ -38,6 +48,33 @@ class Version(Part):
                 yield f"except.{n}", "is the whole record: nothing would be left"
 
 
+class Transform(Part):
+    """One step: exactly one of them."""
+
+    drop: Paths = ()
+    """Takes fields out."""
+    rename: Mapping[MemberPath, NewName] = Field({})
+    """Gives fields another name, in the object where they stand."""
+    cast: Mapping[FieldPath, Literal["text", "integer", "decimal", "boolean"]] = Field({})
+    """Writes values as another type; no digit is lost."""
+    add: Mapping[MemberPath, Constant] = Field({})
+    """Writes values of our own; the objects on the way are made."""
+    filter: Expression | None = None
+    """Keeps the records for which the expression (JMESPath) is true."""
+    explode: ListPath | None = None
+    """Makes a record of each item of a list."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if len(self.model_fields_set) != 1:
+            yield "", f"name exactly one of {', '.join(type(self).model_fields)}"
+        for n, path in enumerate(self.drop):
+            if not path.steps:
+                yield f"drop.{n}", "is the whole record; write a `filter`"
+        for path in self.add:
+            if not all(isinstance(step, str) for step in path.steps):
+                yield "add", f"`{path}` is no single place in objects; write a.b"
+
+
 class Decode(Part):
     """What becomes of a record that JSON forbids, or that its readers disagree on."""
 
@@ -47,3 +84,9 @@ class Decode(Part):
     """Bytes that are not UTF-8: U+FFFD in their place, the record is a dead letter, or the run fails."""
     duplicate_keys: Literal["dead_letter", "keep", "fail"] = "dead_letter"
     """A name that stands twice in one object: the record is a dead letter, it stays as it is, or the run fails."""
+
+
+def exploded_twice(steps: Sequence[Transform]) -> Iterable[Mistake]:
+    """The position of a part is part of its id, and there is room for one."""
+    for n in [n for n, step in enumerate(steps) if step.explode is not None][1:]:
+        yield f"transform.{n}.explode", "a record is taken apart once; write one path: $.orders[*].lines"

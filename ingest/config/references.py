@@ -119,6 +119,7 @@ class _Filler:
                 self.missing.append(Unresolved(path, str(exc)))
                 return ""
             shown = (key in _OPEN and not template) or (key in _URLS and _names_the_host(match))
+            shown = shown or _keys(steps)[:1] == ("transform",)  # it becomes part of what is published
             if given and not shown:
                 self._secrets.add(value)
             return value
@@ -139,8 +140,13 @@ class _Filler:
 
 def _is_template(steps: Sequence[str]) -> bool:
     """Whether the key, seen from a source or from a stream, is one whose texts may hold placeholders."""
-    keys = tuple(steps[2:] if steps[0] == "streams" else steps)
+    keys = _keys(steps)
     return keys[:1] != () and (keys[0] in _TEMPLATES or any(keys[: len(one)] == one for one in _TEMPLATES_WITHIN))
+
+
+def _keys(steps: Sequence[str]) -> tuple[str, ...]:
+    """Of a source, or of the stream that they lead into."""
+    return tuple(steps[2:] if steps[0] == "streams" else steps)
 
 
 def _value(match: re.Match[str], *, lines: bool = False) -> tuple[str, bool]:

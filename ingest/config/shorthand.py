@@ -3,11 +3,14 @@
 Every value keeps the place where it was written. What is not understood is left as it is, for validation to refuse.
 """
 
+import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from functools import partial
 
 from ingest.config.tree import Node
 
+_FRACTION = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 INCREMENTAL_TYPES = frozenset({"timestamp", "integer", "token", "keyset", "feed", "snapshot"})
 INHERITED = ("timeout", "retry")  # parts of a source that a stream overrides key by key
 
@@ -46,6 +49,7 @@ def _stream(stream: Node) -> Node:
     stream = _at(_verbatim(stream), "paginate", _paginate)
     for key in ("records", "version"):
         stream = _at(stream, key, _path)
+    stream = _at(stream, "transform", _transform)
     stream = _at(stream, "incremental", _incremental)
     keys = stream.mapping
     if keys is not None and "incremental" in keys and keys["incremental"].value == "none":
@@ -55,6 +59,17 @@ def _stream(stream: Node) -> Node:
 
 def _path(node: Node) -> Node:
     return node if node.mapping is not None else node.having({"path": node})
+
+
+def _transform(node: Node) -> Node:
+    if not isinstance(node.value, list):
+        return node
+    return node.having([_at(step, "add", lambda add: _each(add, _exact)) for step in node.value])
+
+
+def _exact(node: Node) -> Node:
+    """A fraction with the digits that it has in the file."""
+    return node.having(Decimal(node.text)) if isinstance(node.value, float) and _FRACTION.fullmatch(node.text) else node
 
 
 def _paginate(node: Node) -> Node:

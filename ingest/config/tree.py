@@ -6,6 +6,7 @@ MAX_NODES and MAX_DEPTH, however often the text repeats itself through aliases.
 
 import re
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from io import StringIO
 from typing import Any, Self
 
@@ -19,7 +20,7 @@ MAX_NODES = 100_000
 MAX_DEPTH = 32
 MAX_NUMBER = 300  # characters; what is longer is text
 
-Scalar = str | int | float | bool | None
+Scalar = str | int | float | Decimal | bool | None
 Path = tuple[str, ...]
 
 _TAG = "tag:yaml.org,2002:"

@@ -4,13 +4,16 @@ Each type reads the text of the file and says in plain words what it wants inste
 that holds one is looked at again when the reference is resolved.
 """
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
+import jmespath
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints, WithJsonSchema
 
 from ingest.config import placeholders
@@ -106,6 +109,37 @@ def _leads_out(path: JsonPath) -> JsonPath:
     if path.root is Root.BODY:
         raise ValueError("write ^.NAME for what encloses the list, ^~ for the record's name in it, or header.NAME")
     return path
+
+
+def _field(path: JsonPath) -> JsonPath:
+    if not path.steps:
+        raise ValueError("write a field of the record: a.b, lines[*].amount")
+    return path
+
+
+def _member(path: JsonPath) -> JsonPath:
+    if not isinstance(_field(path).steps[-1], str):
+        raise ValueError(f"`{path}` does not end with a name")
+    return path
+
+
+def expression(text: str) -> str:
+    """JMESPath. Raises ValueError."""
+    if "${" in text:
+        raise ValueError("an expression holds no reference")
+    try:
+        jmespath.compile(text)
+    except jmespath.exceptions.JMESPathError as exc:
+        raise ValueError(f"no JMESPath: {' '.join(str(exc).split())}") from exc
+    return text
+
+
+def _constant(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("must be a number that JSON has")
+    if isinstance(value, Mapping | list):
+        raise ValueError("must be text, a number, true, false or null")
+    return value
 
 
 def plain_path(value: object) -> JsonPath:
@@ -323,6 +357,15 @@ Paths = Annotated[
     tuple[ListPath, ...],
     BeforeValidator(_many),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
+FieldPath = Annotated[JsonPath, _reader(), AfterValidator(_field), _text()]
+MemberPath = Annotated[JsonPath, _reader(), AfterValidator(_member), _text()]
+NewName = Annotated[str, StringConstraints(min_length=1)]
+Expression = Annotated[str, AfterValidator(expression)]
+Constant = Annotated[
+    str | int | float | Decimal | bool | None,
+    PlainValidator(_constant),
+    WithJsonSchema({"type": ["string", "number", "boolean", "null"]}),
 ]
 VersionPath = Annotated[
     JsonPath | Literal["none"] | None,

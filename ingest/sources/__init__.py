@@ -58,6 +58,8 @@ class Page(msgspec.Struct, frozen=True):
     skipped: int = 0  # records that the configuration leaves out
     notices: Sequence[Notice] = ()
     sweep: Sweep | None = None  # the page is one of it
+    whole: bool = False  # one of a listing that leaves nothing out
+    listed: Sequence[str] | None = None  # ids of all that the API listed, where they are not those of `records`
 
 
 class Watch(Protocol):

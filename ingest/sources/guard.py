@@ -34,7 +34,8 @@ class LoopGuard:
         """A page that ends the listing may be like the one before it."""
         if page.stop is not None:
             return
-        ids = tuple(record.id for record in page.records) if self._has_ids else ()
+        listed = [record.id for record in page.records] if page.listed is None else page.listed
+        ids = tuple(listed) if self._has_ids else ()
         if ids and ids == self._ids:
             raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")
         self._ids = ids

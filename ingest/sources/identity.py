@@ -7,11 +7,12 @@ twice has the same one, and a changed record has another.
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 
 from ingest.config.records import Version
-from ingest.paths import Every, Step, find
+from ingest.paths import Step, find, keys
 from ingest.sources.slices import without_halves
 
 MAX_ID_BYTES = 1000
@@ -67,21 +68,10 @@ def _built(record: bytes) -> object | None:
     return None
 
 
-def _prune(value: object, steps: Sequence[Step]) -> None:
+def _prune(value: Any, steps: Sequence[Step]) -> None:
     """Takes out what the steps lead to."""
-    step, rest = steps[0], steps[1:]
-    for key in _keys(value, step):
-        if rest:
-            _prune(value[key], rest)  # type: ignore[index]
+    for key in keys(value, steps[0]):
+        if len(steps) > 1:
+            _prune(value[key], steps[1:])
         else:
-            del value[key]  # type: ignore[attr-defined]
-
-
-def _keys(value: object, step: Step) -> Sequence[str | int]:
-    """What the step means here, the last first."""
-    if isinstance(value, dict):
-        return list(value) if step is Every.VALUE else [step] if isinstance(step, str) and step in value else []
-    if isinstance(value, list):
-        every = range(len(value) - 1, -1, -1)
-        return every if step is Every.ITEM else [step] if isinstance(step, int) and step < len(value) else []
-    return []
+            del value[key]

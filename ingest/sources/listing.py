@@ -21,10 +21,10 @@ from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
+from ingest.sources.page import NOTHING, PageReader, Read
 from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, paginator
 from ingest.sources.parameters import as_sent
 from ingest.sources.placement import Placement, Put
-from ingest.sources.records import Read, RecordReader
 from ingest.sources.request import Request
 from ingest.sources.template import Template
 from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
@@ -74,7 +74,7 @@ class Lister:
         self._by_keys = self._paginator if by_keys and isinstance(self._paginator, Keyset) else None
         self._wholes = Wholes(stream)
         self._sweep_puts = _sweep_puts(stream)
-        self._reader = RecordReader(stream)
+        self._reader = PageReader(stream)
         self._fingerprint = fingerprint(source, stream, scrub)
 
     def start(self, saved: bytes | None, now: int) -> State:
@@ -179,19 +179,19 @@ class Lister:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
-        records, refused, skipped, changed = self._read(received)
+        read = self._read(received)
         count = 0 if received is None else len(received.records)
-        if count > 1 and len(refused) == count and not state.listing.read_any:
-            raise SourceChanged(f"no record of the first page is good; the first: {refused[0].error}")
-        progress = self._advance(state, received, records, asked, now)
+        if count > 1 and read.refused and not (read.listed or read.skipped or state.listing.read_any):
+            raise SourceChanged(f"no record of the first page is good; the first: {read.refused[0].error}")
+        progress = self._advance(state, received, read.listed, asked, now)
         here = state.listing
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
-        if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, records):
+        if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
         if (bound := self._cut_off(here, progress, after, count)) is not None:
             progress = replace(progress, last=None)
             after, here = self._first_page(bound), self._beginning_at(bound, here)
-        listing = self._next(here, progress, after, count, self._doubt(here, received, refused))
+        listing = self._next(here, progress, after, count, self._doubt(here, received, read.refused))
         ended = isinstance(after, Stop)
         failed = self._wholes.lacking(listing, state.past) if ended and listing.whole else None
         sweep = self._wholes.page(listing, ends=ended and failed is None)
@@ -201,15 +201,17 @@ class Lister:
             state = state._replace(past=self._past(listing, sweep, state.past))
             following = self._following(listing, progress, state.past, now)
         page = Page(
-            records=records,
-            refused=refused,
+            records=read.records,
+            refused=read.refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
             remember_from=None if self._remembers_all or not self._bounds else self._bounds.remember_from(progress),
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
-            skipped=skipped,
-            notices=(*self._notices(received, state, progress, changed), *_doubted(listing, ended)),
+            skipped=read.skipped,
+            notices=(*self._notices(received, state, progress, read.changed), *_doubted(listing, ended)),
             sweep=sweep,
+            whole=state.listing.whole,
+            listed=None if read.listed is read.records else [record.id for record in read.listed],
         )
         anew = bound is not None or (isinstance(after, Token) and after.back)
         return page, following or State(listing, progress, past=state.past, failed=failed, anew=anew)
@@ -233,13 +235,13 @@ class Lister:
         return past._replace(swept=listing.started) if sweep is not None and sweep.ends else past
 
     def _advance(
-        self, state: State, received: Received | None, records: Sequence[SourceRecord], asked: int, now: int
+        self, state: State, received: Received | None, listed: Sequence[SourceRecord], asked: int, now: int
     ) -> Progress:
         aside, bounds = state.listing.aside, self._bounds
         if not aside and self._by_keys is not None and received is not None:
             state = state._replace(progress=self._with_keys(self._by_keys, state.progress, received, asked))
         if bounds is not None and not (aside and self._stream.paginate.listing_cap is None):
-            new = self._new(records, received, state.listing.page)
+            new = self._new(listed, received, state.listing.page)
             progress = bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
             return replace(progress, high_water=state.progress.high_water) if aside else progress
         if aside:
@@ -253,7 +255,7 @@ class Lister:
         rows = received.records
         if self._bounds is not None:
             bounds = self._bounds
-            read = (self._reader.read_all([row], clean=False).records for row in rows)
+            read = (self._read(received, n, n + 1).listed for n in range(len(rows)))
             rows = rows[
                 : next(
                     (n for n, found in enumerate(read) if any(not bounds.settled(one, asked) for one in found)),
@@ -322,23 +324,25 @@ class Lister:
         if mended:
             yield notices.mended(mended)
 
-    def _new(self, records: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
+    def _new(self, listed: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
         """Without those that an overlap repeats: they say nothing about the order."""
         rules = self._paginator
         if received is None or not isinstance(rules, Overlapping) or not (known := rules.known(token, received)):
-            return records
-        return self._reader.read_all(received.records[known:], clean=received.body.clean).records
+            return listed
+        return self._read(received, known).listed
 
-    def _read(self, received: Received | None) -> Read:
+    def _read(self, received: Received | None, start: int = 0, end: int | None = None) -> Read:
+        """The records of an answer, or some of them."""
         if received is None:
-            return Read([], [], 0)
+            return NOTHING
         config = self._stream.records
         places: Sequence[Place] = ()
         if self._reader.looks_around:
             places = received.body.places(config.path.steps, may_be_absent=config.absent == "empty")
-        return self._reader.read_all(
-            received.records, clean=received.body.clean, places=places, headers=received.headers
-        )
+        records = received.records
+        if start or end is not None:
+            records, places = records[start:end], places[start:end]
+        return self._reader.read(records, clean=received.body.clean, places=places, headers=received.headers)
 
     def _next(
         self, listing: Listing, progress: Progress, after: Token | Stop, count: int, doubt: str | None

@@ -6,28 +6,18 @@ A page is read column by column; what that cannot read for certain is read recor
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import repeat, zip_longest
-from typing import NamedTuple
+from itertools import repeat
+from operator import add
 
 from ingest.config.model import Incremental, Stream
 from ingest.errors import BadRecord
 from ingest.paths import JsonPath, Root
-from ingest.sources import Refused, SourceRecord, times
+from ingest.sources import SourceRecord, times
 from ingest.sources.answers import Place
-from ingest.sources.around import NO_HEADERS, Headers, Keeper, OuterReader
-from ingest.sources.decoding import Decoder
+from ingest.sources.around import OuterReader
 from ingest.sources.fields import Column, Field, FieldReader, Nested
 from ingest.sources.identity import SHORT_ID, bounded_id, hash_of, joined, version_hash
 from ingest.sources.slices import Undecodable
-
-
-class Read(NamedTuple):
-    """What a page holds."""
-
-    records: list[SourceRecord]
-    refused: list[Refused]
-    skipped: int  # records that the configuration leaves out
-    changed: int = 0  # records that `decode` mended
 
 
 class RecordReader:
@@ -35,8 +25,6 @@ class RecordReader:
 
     def __init__(self, stream: Stream) -> None:
         incremental = stream.incremental
-        self._decoder = Decoder(stream.decode)
-        self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
         self._on_null = incremental.on_null if incremental else "emit"
         self._position = _position_parser(incremental)
         self._time = _time_reader(incremental, self._position)
@@ -60,33 +48,15 @@ class RecordReader:
     @property
     def looks_around(self) -> bool:
         """Whether the places of the records are wanted."""
-        return self._keeper is not None or self._outer is not None
+        return self._outer is not None
 
-    def read_all(
-        self, records: Sequence[bytes], *, clean: bool, places: Sequence[Place] = (), headers: Headers = NO_HEADERS
-    ) -> Read:
-        """`clean`: the answer is known to be strict JSON in UTF-8. `places` of the records and `headers` of the answer
-        are wanted where the reader looks around. Raises SourceChanged where `decode` says `fail`."""
-        written = self._keeper.into(records, places, headers) if self._keeper else records
-        fit, at, wrong, changed = self._decoder.page(written, clean=clean)
-        refused = [Refused(records[n], error) for n, error in wrong]
-        around = [places[n] for n in at] if self._outer else ()
-        at_once = self._columns(fit, around)
-        if at_once is not None:
-            return Read(at_once, refused, 0, changed)
-        good: list[SourceRecord] = []
-        for n, (record, place) in enumerate(zip_longest(fit, around)):
-            one = self.read(record, place)
-            if isinstance(one, SourceRecord):
-                good.append(one)
-            elif one is not None:
-                refused.append(Refused(records[at[n]], one))
-        return Read(good, refused, len(records) - len(good) - len(refused), changed)
-
-    def read(self, record: bytes, place: Place | None = None) -> SourceRecord | BadRecord | None:
-        """One record that is JSON. None: the configuration leaves it out."""
+    def read(
+        self, record: bytes, place: Place | None = None, value: bytes | None = None, suffix: str = ""
+    ) -> SourceRecord | BadRecord | None:
+        """One record that is JSON; `value` is what is published for it, `suffix` the end of its id. None: the
+        configuration leaves it out."""
         try:
-            return self._read(record, place)
+            return self._read(record, place, record if value is None else value, suffix)
         except BadRecord as exc:
             return exc
         except Undecodable as exc:
@@ -94,7 +64,7 @@ class RecordReader:
         except TypeError:
             return BadRecord("the record is no object", stage="decode", code="not_object")
 
-    def _read(self, record: bytes, place: Place | None) -> SourceRecord | None:
+    def _read(self, record: bytes, place: Place | None, value: bytes, suffix: str) -> SourceRecord | None:
         fields = self._fields.read(record)
         if self._outer is not None and place is not None:
             fields = (*fields, *self._outer.read(place))
@@ -103,35 +73,42 @@ class RecordReader:
             position = self._read_position(fields[self._at_position])
             if position is None and self._on_null == "skip":
                 return None
-        record_id = self._read_id(fields) if self._ids else self._hash(record)
+        record_id = self._read_id(fields, suffix) if self._ids else self._hash(value) + suffix
         key = record_id if self._at_key is None else self._text(fields, self._at_key, "key")
         return SourceRecord(
             record_id,
-            self._read_version(record, fields),
+            self._read_version(value, fields),
             record_id if key is None else key,
             None if self._at_time is None else self._time(fields[self._at_time]),
             position,
-            record,
+            value,
         )
 
-    def _columns(self, records: Sequence[bytes], around: Sequence[Place]) -> list[SourceRecord] | None:
-        """The page at once. None: a record of it is refused, left out, or not plain enough."""
+    def columns(
+        self,
+        records: Sequence[bytes],
+        places: Sequence[Place] = (),
+        values: Sequence[bytes] | None = None,
+        suffixes: Sequence[str] | None = None,
+    ) -> list[SourceRecord] | None:
+        """What `read` gives for each of them, at once. None: one is refused, left out, or not plain enough."""
         columns = self._fields.columns(records)
-        outer = self._outer.columns(around) if self._outer else []
+        outer = self._outer.columns(places) if self._outer else []
         if columns is None or outer is None:
             return None
         columns += outer
+        values = records if values is None else values
         try:
             positions = self._positions(columns)
-            ids = self._all_ids(columns, records)
-            versions = self._all_versions(columns, records)
+            ids = self._all_ids(columns, values, suffixes)
+            versions = self._all_versions(columns, values)
         except BadRecord:
             return None
         keys = ids
         if self._at_key is not None:
             keys = [id if key is None else str(key) for id, key in zip(ids, columns[self._at_key], strict=True)]
         moments = repeat(None) if self._at_time is None else map(self._time_of, columns[self._at_time])
-        return list(map(SourceRecord, ids, versions, keys, moments, positions, records))
+        return list(map(SourceRecord, ids, versions, keys, moments, positions, values))
 
     def _positions(self, columns: Sequence[Column]) -> Iterable[int | None]:
         if self._at_position is None:
@@ -141,27 +118,30 @@ class RecordReader:
             raise BadRecord("one is left out", stage="validate", code="null_cursor")
         return positions
 
-    def _all_ids(self, columns: Sequence[Column], records: Sequence[bytes]) -> list[str]:
+    def _all_ids(self, columns: Sequence[Column], values: Sequence[bytes], suffixes: Sequence[str] | None) -> list[str]:
         if not self._ids:
-            return list(map(self._hash, records))
+            hashes = list(map(self._hash, values))
+            return hashes if suffixes is None else list(map(add, hashes, suffixes))
         if any(None in columns[at] for at in self._ids):
             raise BadRecord("`id` is null or missing", stage="validate", code="no_id")
         parts = [list(map(str, columns[at])) for at in self._ids]
         ids = parts[0] if len(parts) == 1 else list(map(joined, zip(*parts, strict=True)))
+        if suffixes is not None:
+            ids = list(map(add, ids, suffixes))
         if max(map(len, ids), default=0) > SHORT_ID:
             ids = list(map(bounded_id, ids))
         _without_nul("".join(ids), "id")
         return ids
 
-    def _all_versions(self, columns: Sequence[Column], records: Sequence[bytes]) -> Iterable[str | None]:
+    def _all_versions(self, columns: Sequence[Column], values: Sequence[bytes]) -> Iterable[str | None]:
         if self._immutable or not self._ids:
             return repeat(None)
         if self._at_version is None:
             if self._hash is not version_hash:
-                return list(map(self._hash, records))
-            return ["~" + blake2b(record, digest_size=8).hexdigest() for record in records]  # version_hash, inlined
-        texts = zip(columns[self._at_version], records, strict=True)
-        versions = [self._hash(record) if text is None else str(text) for text, record in texts]
+                return list(map(self._hash, values))
+            return ["~" + blake2b(value, digest_size=8).hexdigest() for value in values]  # version_hash, inlined
+        texts = zip(columns[self._at_version], values, strict=True)
+        versions = [self._hash(value) if text is None else str(text) for text, value in texts]
         _without_nul("".join(versions), "version")
         return versions
 
@@ -175,20 +155,20 @@ class RecordReader:
             )
         return str(field)
 
-    def _read_id(self, fields: Sequence[Field]) -> str:
+    def _read_id(self, fields: Sequence[Field], suffix: str) -> str:
         parts = []
         for at in self._ids:
             part = self._text(fields, at, "id")
             if part is None:
                 raise BadRecord(f"`id` ({self._wanted[at]}) is null or missing", stage="validate", code="no_id")
             parts.append(part)
-        return _without_nul(bounded_id(parts[0] if len(parts) == 1 else joined(parts)), "id")
+        return _without_nul(bounded_id((parts[0] if len(parts) == 1 else joined(parts)) + suffix), "id")
 
-    def _read_version(self, record: bytes, fields: Sequence[Field]) -> str | None:
+    def _read_version(self, value: bytes, fields: Sequence[Field]) -> str | None:
         if self._immutable or not self._ids:
             return None
         text = None if self._at_version is None else self._text(fields, self._at_version, "version")
-        return self._hash(record) if text is None else _without_nul(text, "version")
+        return self._hash(value) if text is None else _without_nul(text, "version")
 
     def _read_position(self, field: Field) -> int | None:
         if isinstance(field, Nested):

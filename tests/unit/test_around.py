@@ -14,7 +14,7 @@ from ingest.errors import SourceChanged
 from ingest.paths import Root, parse
 from ingest.sources.answers import Answer, Place
 from ingest.sources.around import Keeper
-from ingest.sources.records import Read, RecordReader
+from ingest.sources.page import PageReader, Read
 from tests.harness.fake_api import FakeApi
 from tests.texts import json_texts, texts
 from tests.unit.sources import configured, failure, list_all, records, reply, say
@@ -40,7 +40,7 @@ def page(body: bytes, path: str, keep: dict[str, str] | None = None, **keys: Any
     places = answer.places(stream.records.path.steps)
     assert len(places) == len(found)
     headers = {"x-tenant": 'ä"1'}
-    return RecordReader(stream).read_all(found, clean=answer.clean, places=places, headers=headers)
+    return PageReader(stream).read(found, clean=answer.clean, places=places, headers=headers)
 
 
 def values(read: Read) -> list[bytes]:

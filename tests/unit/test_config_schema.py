@@ -41,6 +41,7 @@ SECTIONS: dict[str, type[Part]] = {
     "GraphQL": model.GraphQL,
     "Records": model.Records,
     "Version": model.Version,
+    "Transform": model.Transform,
     "Decode": model.Decode,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ingest.errors import SourceChanged
 from ingest.sources.answers import Answer
 from ingest.sources.decoding import may_repeat_a_name
-from ingest.sources.records import Read, RecordReader
+from ingest.sources.page import PageReader, Read
 from tests.harness.fake_api import FakeApi
 from tests.texts import json_texts
 from tests.unit.sources import Keys, Watching, configured, opened, read, reply, say
@@ -23,7 +23,7 @@ def page(bad: bytes, **decode: str) -> Read:
     answer = Answer(b'{"data":[%b, %b ,%b]}' % (GOOD[0], bad, GOOD[1]))
     found = answer.records(("data",))
     assert found is not None
-    read = RecordReader(configured(keys={"decode": decode})[1]).read_all(found, clean=answer.clean)
+    read = PageReader(configured(keys={"decode": decode})[1]).read(found, clean=answer.clean)
     assert [value for value in values(read) if value in GOOD] == GOOD
     return read
 
@@ -257,7 +257,7 @@ LITTLE = st.lists(
 @given(json_texts.map(str.encode) | st.binary(max_size=60) | LITTLE.map(b"".join), POLICIES)
 def test_whatever_comes_out_is_json_and_whatever_does_not_keeps_its_bytes(record: bytes, policies: Keys) -> None:
     records = [b'{"id":1,"x":%b}' % record, record]
-    read = RecordReader(configured(keys={"decode": policies})[1]).read_all(records, clean=False)
+    read = PageReader(configured(keys={"decode": policies})[1]).read(records, clean=False)
     assert len(read.records) + len(read.refused) == 2
     for value in values(read):
         json.loads(value.decode(), parse_constant=_refuse)

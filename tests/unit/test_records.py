@@ -12,6 +12,7 @@ from ingest.errors import BadRecord
 from ingest.event import event_id
 from ingest.sources import SourceRecord
 from ingest.sources.identity import MAX_ID_BYTES, bounded_id, joined, version_hash
+from ingest.sources.page import PageReader
 from ingest.sources.records import RecordReader
 from tests.texts import texts
 from tests.unit.sources import Keys, configured
@@ -65,7 +66,7 @@ def test_an_id_is_its_text_or_its_raw_digits(value: bytes, id: str) -> None:
 
 @pytest.mark.parametrize("record", [b'{"id":null}', b"{}", b'{"id":{"n":1}}', b'{"id":[1]}'])
 def test_a_record_without_a_usable_id_is_refused_with_its_bytes(record: bytes) -> None:
-    [refusal] = reader().read_all([record], clean=True).refused
+    [refusal] = PageReader(configured()[1]).read([record], clean=True).refused
     assert refusal.value == record
     assert refusal.error.stage == "validate"
     assert refusal.error.code in ("no_id", "bad_id")
@@ -272,7 +273,7 @@ KEYS = st.fixed_dictionaries(
 @given(KEYS, st.lists(GOOD | RECORDS, max_size=4), st.lists(GOOD | RECORDS, max_size=2))
 def test_a_page_gives_what_its_records_give_one_by_one(keys: Keys, first: list[str], last: list[str]) -> None:
     page = [record.encode() for record in first + last]
-    read = reader(**keys).read_all(page, clean=True)
+    read = PageReader(configured(keys=keys)[1]).read(page, clean=True)
     one_by_one = [reader(**keys).read(record) for record in page]
     assert read.records == [one for one in one_by_one if isinstance(one, SourceRecord)]
     assert [(one.value, str(one.error)) for one in read.refused] == [
@@ -283,4 +284,4 @@ def test_a_page_gives_what_its_records_give_one_by_one(keys: Keys, first: list[s
 
 def test_a_page_of_plain_records_is_read_at_once() -> None:
     page = [b'{"id":"a","k":7,"at":"2024-01-02T03:04:05Z"}', b'{"id":8,"at":null}']
-    assert reader(key="k", occurred_at="at", **TIMESTAMP)._columns(page, ()) is not None
+    assert reader(key="k", occurred_at="at", **TIMESTAMP).columns(page) is not None

@@ -1,0 +1,105 @@
+"""From the records of an answer to what is published: kept members → `decode` → `transform` → `schema` → identity.
+
+A record that cannot go on is refused with the bytes that came; its neighbours go on.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ingest.config.model import Stream
+from ingest.errors import BadRecord
+from ingest.sources import Refused, SourceRecord
+from ingest.sources.answers import Place
+from ingest.sources.around import NO_HEADERS, Headers, Keeper
+from ingest.sources.decoding import Decoder
+from ingest.sources.records import RecordReader
+from ingest.sources.transform import NOWHERE, Made, Transform
+
+
+class Read(NamedTuple):
+    """What a page holds."""
+
+    records: Sequence[SourceRecord]
+    refused: Sequence[Refused]
+    skipped: int  # records that the configuration leaves out
+    listed: Sequence[SourceRecord]  # all that the API listed, also what a filter leaves out: for paging and cursors
+    changed: int = 0  # records that `decode` mended
+
+
+NOTHING = Read([], [], 0, [])
+
+
+class PageReader:
+    """Made once per stream; holds no state of a listing."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._decoder = Decoder(stream.decode)
+        self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
+        self._transform = Transform(stream.transform) if stream.transform else None
+        self._reader = RecordReader(stream)
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether the places of the records are wanted."""
+        return self._keeper is not None or self._reader.looks_around
+
+    def read(
+        self, records: Sequence[bytes], *, clean: bool, places: Sequence[Place] = (), headers: Headers = NO_HEADERS
+    ) -> Read:
+        """`clean`: the answer is known to be strict JSON in UTF-8. `places` of the records and `headers` of the answer
+        are wanted where the reader looks around. Raises SourceChanged where a policy says `fail`."""
+        written = self._keeper.into(records, places, headers) if self._keeper else records
+        fit, at, wrong, changed = self._decoder.page(written, clean=clean)
+        refused = [Refused(records[n], error) for n, error in wrong]
+        came = records if fit is records else [records[n] for n in at]
+        around = [places[n] for n in at] if self._reader.looks_around else ()
+        if self._transform is not None:
+            return self._transformed(self._made(fit, around, came), refused, changed)
+        found = self._reader.columns(fit, around)
+        if found is not None:
+            return Read(found, refused, 0, found, changed)
+        good: list[SourceRecord] = []
+        for record, place, original in zip_longest(fit, around, came):
+            one = self._reader.read(record, place)
+            if isinstance(one, SourceRecord):
+                good.append(one)
+            elif one is not None:
+                refused.append(Refused(original, one))
+        return Read(good, refused, len(records) - len(good) - len(refused), good, changed)
+
+    def _made(
+        self, records: Sequence[bytes], places: Sequence[Place], came: Sequence[bytes]
+    ) -> Iterator[tuple[Made, bytes]]:
+        """What the transform makes, and the bytes that a dead letter of it keeps."""
+        assert self._transform is not None
+        for record, place, original in zip_longest(records, places, came):
+            for made in self._transform.made(record, place or NOWHERE):
+                yield made, made.source if made.suffix and made.source is not None else original
+
+    def _transformed(self, made: Iterable[tuple[Made, bytes]], refused: list[Refused], changed: int) -> Read:
+        good: list[SourceRecord] = []
+        listed: list[SourceRecord] = []
+        skipped = 0
+        made = list(made)
+        for (one, original), found in zip(made, self._found([one for one, _ in made]), strict=True):
+            bad = one.value if isinstance(one.value, BadRecord) else found if isinstance(found, BadRecord) else None
+            if isinstance(found, SourceRecord):
+                listed.append(found)
+            if one.value is None or (found is None and bad is None):
+                skipped += 1
+            elif bad is not None:
+                refused.append(Refused(original, bad))
+            elif isinstance(found, SourceRecord):
+                good.append(found)
+        return Read(good, refused, skipped, listed, changed)
+
+    def _found(self, made: Sequence[Made]) -> Iterable[SourceRecord | BadRecord | None]:
+        """What identifies each of them; None also where nothing can."""
+        rows = [(one, one.source) for one in made if one.source is not None]
+        sources = [source for _, source in rows]
+        values = [one.value if isinstance(one.value, bytes) else source for one, source in rows]
+        places, suffixes = [one.place for one, _ in rows], [one.suffix for one, _ in rows]
+        at_once = self._reader.columns(sources, places, values, suffixes)
+        found = iter(map(self._reader.read, sources, places, values, suffixes) if at_once is None else at_once)
+        return (None if one.source is None else next(found) for one in made)
