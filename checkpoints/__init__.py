@@ -1,4 +1,5 @@
-"""What is remembered between runs: cursors with their history, what was `seen`, leases with a fence, sealed tokens.
+"""What is remembered between runs: cursors with their history, what was `seen`, leases with a fence, sealed tokens,
+how fast a source may be asked.
 
 Ports only; `postgres.py` and `sqlite.py` are the adapters. A fence is a number that grows with every new holder of a
 lease. Whoever writes under a lease names its fence, and the database refuses the write when a newer one exists: a
@@ -161,6 +162,50 @@ class Tokens(Protocol):
         """Save it as the successor of `version` (0: there was none). False: another was saved meanwhile, and it stays.
 
         Raises StoreUnavailable: then it may have been saved or not."""
+
+
+class Hold(NamedTuple):
+    """An API asked to be left alone for so many `seconds` from now."""
+
+    seconds: float
+    reason: str
+
+
+class Demand(NamedTuple):
+    """Which slots somebody wants, one every `interval` seconds. Past ones are given that are at most `credit` seconds
+    old. Who is alone gets all up to `ahead` seconds from now, at least one; who shares the source gets `few`."""
+
+    interval: float
+    credit: float
+    ahead: float
+    few: int
+
+
+class Slots(NamedTuple):
+    """So many moments at which a request may go, and nobody else's: the first in `first` seconds from when the database
+    answered (negative: so long before), then one every interval."""
+
+    first: float
+    number: int
+    shared: bool  # someone else takes slots of this source too
+    hold: Hold | None
+
+
+SHARED_FOR = 10.0  # seconds that somebody who took slots counts as one who will want more
+
+
+class Rates(Protocol):
+    """How fast a source may be asked, by all who poll it together. All times are the database's, and a clock that was
+    set back delays nobody. Raises StoreUnavailable; slots that were taken meanwhile are lost, and nobody's."""
+
+    async def take(self, source: str, holder: str, demand: Demand) -> Slots:
+        """The next slots that nobody has taken."""
+
+    async def hold(self, source: str, hold: Hold) -> None:
+        """Tell the others what the API asked for. The end of a hold is never brought forward. May be repeated."""
+
+    async def held(self, source: str) -> Hold | None:
+        """What is left of the hold with the latest end."""
 
 
 def superseded(lease: Lease, what: str, newest: tuple[str, int] | None) -> Superseded:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from checkpoints import Checkpoints, Leases, Tokens
+from checkpoints import Checkpoints, Leases, Rates, Tokens
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -144,6 +144,16 @@ class App:
 
         database = await self._sqlite(address)
         return SqliteTokens(database), SqliteLeases(database)
+
+    async def rates(self) -> Rates:
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            from checkpoints.postgres_rates import PostgresRates
+
+            return PostgresRates(await self._pool(address))
+        from checkpoints.sqlite_rates import SqliteRates
+
+        return SqliteRates(await self._sqlite(address))
 
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(

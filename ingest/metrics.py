@@ -18,6 +18,12 @@ records = Counter("ingest_source_records_total", "Records by what became of them
 retries = Counter("ingest_source_retries_total", "Tries that failed and were followed by another", STREAM)
 waiting = Counter("ingest_source_waiting_seconds_total", "Seconds spent waiting before another try", STREAM)
 waiting_until = Gauge("ingest_source_waiting_until_timestamp_seconds", "End of the wait under way, 0: none", STREAM)
+breaker_state = Gauge(
+    "ingest_source_breaker_state", "Whether the API counts as down: 0 no, 1 it is being tried, 2 yes", ("source",)
+)
+concurrency = Gauge("ingest_source_concurrency", "How many requests may be under way now", ("source",))
+rate = Gauge("ingest_source_rate", "How many requests may leave in a second now, +Inf: any number", ("source",))
+slowdowns = Counter("ingest_source_slowdowns_total", "Times that the API throttled us and we slowed down", ("source",))
 restarts = Counter("ingest_source_restarts_total", "Listings begun again because a saved token was refused", STREAM)
 notices = Counter(
     "ingest_source_notices_total", "Unexpected ways of an API, once a run: disorder, clock_skew …", (*STREAM, "kind")

@@ -4,16 +4,19 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import structlog
 
 from checkpoints import StreamId
 from ingest import metrics
+from ingest.event import rfc3339
 from ingest.sources import Notice
 
 log = structlog.get_logger()
 
-WAIT_WORTH_A_LINE = 5.0  # seconds
+WAIT_WORTH_SHOWING = 1.0  # seconds
+WAIT_WORTH_A_LINE = 5.0  # seconds, in the log
 
 
 class Outcome(StrEnum):
@@ -25,9 +28,14 @@ class Outcome(StrEnum):
     SUPERSEDED = "superseded"  # someone else has the stream now
 
 
+class Wait(NamedTuple):
+    until: str  # RFC 3339
+    reason: str
+
+
 @dataclass
 class Report:
-    """Fulfils `sources.Watch`. `changed` is called after every page and every wait, for whoever shows progress."""
+    """Fulfils `sources.Watch`. `changed` is called after every page and for every wait, for whoever shows progress."""
 
     stream: StreamId
     changed: Callable[["Report"], None] = lambda report: None
@@ -43,6 +51,7 @@ class Report:
     requests: int = 0
     retries: int = 0
     waited: float = 0.0  # seconds
+    wait: Wait | None = None  # under way
     blocked: str | None = None  # what the log or a database last failed with; None: it answers
     notices: dict[str, str] = field(default_factory=dict)  # kind → what was noticed
     cursor_from: str | None = None
@@ -53,7 +62,9 @@ class Report:
     def requested(self, seconds: float) -> None:
         self.requests += 1
         metrics.request_seconds.labels(*self.stream).observe(seconds)
-        metrics.waiting_until.labels(*self.stream).set(0)
+        if self.wait is not None:
+            self.wait = None
+            metrics.waiting_until.labels(*self.stream).set(0)
 
     def retrying(self, attempt: int, delay: float, reason: str) -> None:
         self.retries += 1
@@ -63,9 +74,14 @@ class Report:
     def waiting(self, delay: float, reason: str) -> None:
         self.waited += delay
         metrics.waiting.labels(*self.stream).inc(delay)
-        metrics.waiting_until.labels(*self.stream).set(time.time() + delay)
+        if delay < WAIT_WORTH_SHOWING:
+            return
+        until = time.time() + delay
+        self.wait = Wait(rfc3339(int(until * 1000)), reason)
+        metrics.waiting_until.labels(*self.stream).set(until)
         if delay >= WAIT_WORTH_A_LINE:
-            log.warning("waiting", stream=str(self.stream), seconds=round(delay, 1), reason=reason)
+            until_, seconds = self.wait.until, round(delay, 1)
+            log.warning("waiting", stream=str(self.stream), until=until_, seconds=seconds, reason=reason)
         self.changed(self)
 
     def blocked_by(self, reason: str | None) -> None:
@@ -102,8 +118,9 @@ class Report:
         self.changed(self)
 
     def end(self, outcome: Outcome, reason: str) -> None:
-        self.outcome, self.reason = outcome, reason
+        self.outcome, self.reason, self.wait = outcome, reason, None
         self.ended = time.monotonic()
+        metrics.waiting_until.labels(*self.stream).set(0)
         metrics.polls.labels(*self.stream, outcome.value).inc()
         metrics.poll_seconds.labels(*self.stream).observe(self.seconds)
         level = log.info if outcome in (Outcome.COMPLETE, Outcome.INCOMPLETE) else log.error

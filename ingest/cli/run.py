@@ -106,6 +106,7 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
     with lightly():  # the other verbs do without an HTTP client
         from ingest.sources.auth import State
         from ingest.sources.auth.keyring import keeps_tokens, open_keyring
+        from ingest.sources.gate import Gate
         from ingest.sources.http import HttpSource
         from ingest.sources.transport import open_transport
 
@@ -113,7 +114,8 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
     for name in dict.fromkeys(stream.source for stream in selected):
         place = app.loaded.within(f"sources.{name}")
         source = resolve(app.config.sources[name], app.redactor, place)
-        transport = await stack.enter_async_context(open_transport(source, app.redactor, where=place))
+        gate = Gate(name, source.limits, await app.rates(), app.holder)
+        transport = await stack.enter_async_context(open_transport(source, app.redactor, where=place, gate=gate))
         state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
         keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
         for stream_id in (s for s in selected if s.source == name):

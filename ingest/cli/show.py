@@ -66,7 +66,8 @@ class Progress:
         self.changed(
             str(report.stream),
             f"{report.stream}: {report.pages:,} pages, {report.events:,} events, {report.unchanged:,} unchanged,"
-            f" {report.retries:,} retries, {rate:,.0f}/s",
+            f" {report.retries:,} retries, {rate:,.0f}/s"
+            + (f"; waiting until {report.wait.until}: {report.wait.reason}" if report.wait else ""),
         )
 
     def tally(self, tally: Tally) -> None:

@@ -47,6 +47,7 @@ from ingest.config.values import (
     Listen,
     Name,
     Params,
+    Rate,
     RecordPath,
     RequestPath,
     Scalar,
@@ -146,7 +147,13 @@ class Retry(Part):
     """The longest wait that an API may ask for; a longer one ends the run as temporarily unavailable."""
     statuses: frozenset[Status] = frozenset({408, 425, 429, 500, 502, 503, 504})
     """Answers that are worth another try."""
-    wait_headers: tuple[HeaderName, ...] = ("Retry-After", "X-RateLimit-Reset", "RateLimit-Reset")
+    wait_headers: tuple[HeaderName, ...] = (
+        "Retry-After",
+        "RateLimit",
+        "RateLimit-Reset",
+        "X-RateLimit-Reset",
+        "X-Rate-Limit-Reset",
+    )
     """Headers that say how long to wait; the longest wins."""
 
     def mistakes(self) -> Iterable[Mistake]:
@@ -155,8 +162,20 @@ class Retry(Part):
 
 
 class Limits(Part):
+    """How fast and how much."""
+
+    rate: Rate | None = None
+    """How many requests may leave in a second, minute, hour or day, of all processes that poll the source: 100/s."""
+    burst: Count | None = None
+    """How many of them may leave at once; absent: a tenth of a second's worth, at least one."""
+    concurrency: Count = 8
+    """How many requests of one process may be under way, of all streams."""
     max_body: Size = 64_000_000
     """An answer that is larger, unpacked, fails the stream."""
+
+    def mistakes(self) -> Iterable[Mistake]:
+        if self.burst is not None and self.rate is None:
+            yield "burst", "`burst` says how many requests of `rate` may leave at once: name a `rate` too"
 
 
 class Stream(Composed):

@@ -12,7 +12,6 @@ _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
     "sources.*": "errors",
     "sources.*.auth": "probe",
-    "sources.*.limits": "burst concurrency rate",
     _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent schema "
     "timezone",
     f"{_STREAM}.auth": "probe",

@@ -23,6 +23,7 @@ from ingest.paths import Every, JsonPath, Root, parse
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(B|KB|MB|GB)")
+RATE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*/\s*(s|m|h|d)")
 BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "GB": 1000_000_000}
 TOPIC_LENGTH = 180  # Kafka allows 249; `.dlq.` and the name of a consumer must still fit
 
@@ -52,6 +53,14 @@ def size(value: object) -> int:
     if match is None:
         raise ValueError(f"{shown(value)} is no size; write a number with a unit: 500KB, 64MB")
     return int(float(match[1]) * BYTES[match[2]])
+
+
+def rate(value: object) -> float:
+    """`100/s`, `80/m`, `5000/h` → requests a second."""
+    match = RATE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or float(match[1]) == 0:
+        raise ValueError(f"{shown(value)} is no rate; write so many a second, minute, hour or day: 100/s, 80/m, 5000/h")
+    return float(match[1]) / SECONDS[match[2]]
 
 
 def lookback(value: object) -> float | int:
@@ -318,6 +327,7 @@ def _text(pattern: str = "", **more: object) -> WithJsonSchema:
 
 
 DURATION_PATTERN = r"^(0|(\d+(\.\d+)?(ms|s|m|h|d|w))+)$"
+RATE_PATTERN = r"^\d+(\.\d+)?\s*/\s*(s|m|h|d)$"
 SIZE_PATTERN = r"^\d+(\.\d+)?\s*(B|KB|MB|GB)$"
 _DURATION_SCHEMA = {
     "anyOf": [{"type": "string", "pattern": DURATION_PATTERN, "examples": ["500ms", "5m", "7d"]}, {"const": 0}]
@@ -333,6 +343,7 @@ Lookback = Annotated[
     WithJsonSchema({"anyOf": [*_DURATION_SCHEMA["anyOf"][:1], {"type": "integer", "minimum": 0}]}),
 ]
 Size = Annotated[int, PlainValidator(size), AfterValidator(_filled), _text(SIZE_PATTERN, examples=["64MB"])]
+Rate = Annotated[float, PlainValidator(rate), _text(RATE_PATTERN, examples=["100/s", "80/m", "5000/h"])]
 Whole = Annotated[int, Strict()]
 Count = Annotated[int, Strict(), Field(ge=1)]
 Flag = Annotated[bool, Strict()]

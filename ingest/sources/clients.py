@@ -15,7 +15,7 @@ from ingest.sources.hosts import Hosts, Standing
 from ingest.sources.public import PublicOnly
 from ingest.tls import tls_context
 
-MAX_CONNECTIONS = 8
+MAX_IDLE = 32  # connections that are kept; how many requests are under way is the gate's affair
 KEEPALIVE = 5.0  # seconds that an idle connection is kept
 USER_AGENT = "ingest/0.1"
 HEADERS = {"accept": "application/json", "accept-encoding": "gzip", "user-agent": USER_AGENT}
@@ -67,8 +67,8 @@ class _Transport(httpx.AsyncHTTPTransport):
         super().__init__(verify=context, trust_env=False)
         self._pool = httpcore.AsyncConnectionPool(
             ssl_context=context,
-            max_connections=MAX_CONNECTIONS,
-            max_keepalive_connections=MAX_CONNECTIONS,
+            max_connections=None,
+            max_keepalive_connections=MAX_IDLE,
             keepalive_expiry=KEEPALIVE,
             network_backend=backend,
         )

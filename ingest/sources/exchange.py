@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from ingest.config.model import Timeout
 from ingest.errors import ConfigError, SourceChanged
 from ingest.redaction import Redactor
+from ingest.retry import http_date
 from ingest.sources import body
 from ingest.sources.auth import Credentials
-from ingest.sources.clients import MAX_CONNECTIONS
 from ingest.sources.hosts import Hosts, Standing, origin
 from ingest.sources.links import SHOWN, resolved
 from ingest.sources.public import NotPublic
@@ -27,6 +27,8 @@ from ingest.sources.request import Request
 from ingest.tls import tls_failure
 
 MAX_REDIRECTS = 3
+RESENT = 8  # times that a request is sent again at once because its kept connection was closed
+SKEW = 30.0  # seconds by which clocks may differ before the API's counts
 REDIRECTS = (301, 302, 303, 307, 308)
 BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # what a header may not hold (RFC 9110, 5.5)
 
@@ -41,6 +43,21 @@ class Response(NamedTuple):
     body: bytes
     asked_at: float  # seconds since 1970, by our clock
     answered_at: float
+    redirects: int = 0  # requests that were followed to this one
+
+    @property
+    def skew(self) -> float:
+        """Seconds by which the API's clock is ahead of ours, as far as it matters.
+
+        An answer carries the time at which it was made, and a cached one its age (RFC 9110, 6.6.1; RFC 9111, 5.1)."""
+        made_at = http_date(self.headers.get("date", ""))
+        if made_at is None:
+            return 0.0
+        age = self.headers.get("age", "")
+        sent_at = made_at + (int(age) if age.isdecimal() and len(age) < 10 else 0)
+        if sent_at > self.answered_at + SKEW:
+            return sent_at - self.answered_at
+        return sent_at - self.asked_at if sent_at < self.asked_at - SKEW else 0.0
 
 
 ClientOf = Callable[[str, Standing], httpx.AsyncClient]
@@ -52,6 +69,7 @@ class Exchange:
 
     def __init__(self, client_of: ClientOf, hosts: Hosts, redactor: Redactor) -> None:
         self._client_of, self._hosts, self._redactor = client_of, hosts, redactor
+        self.home = hosts.home
 
     def toward(self, url: str) -> "Exchange":
         """Asks one origin, which the configuration names, and nothing else."""
@@ -66,7 +84,7 @@ class Exchange:
         `Credentials.prepare` raises.
         """
         asked, left, standing = request, timeout.total, Standing.HOME
-        for _ in range(MAX_REDIRECTS + 1):
+        for redirects in range(MAX_REDIRECTS + 1):
             standing = min(standing, self._standing(asked.url))  # whoever sends us on from elsewhere gets us no further
             if standing is Standing.FOREIGN:
                 sent = self._bare(asked, credentials)
@@ -79,7 +97,7 @@ class Exchange:
                 response = await self._hop(asked, sent, standing, timeout, max_body)
             left -= time.monotonic() - began
             if response.status not in REDIRECTS:
-                return response
+                return response._replace(redirects=redirects) if redirects else response
             target = response.headers.get("location")
             if not target:
                 raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}) to nowhere")
@@ -133,7 +151,7 @@ class Exchange:
     async def _send(self, request: Request, standing: Standing, timeout: Timeout) -> httpx.Response:
         """Sent again at once when a connection that was kept alive turns out to be closed: no fault of the API."""
         client = self._client_of(request.url, standing)
-        for _ in range(MAX_CONNECTIONS):
+        for _ in range(RESENT):
             opened = _Opened()
             try:
                 return await client.send(self._wire(client, request, timeout, opened), stream=True)

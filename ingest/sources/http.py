@@ -11,7 +11,6 @@ from typing import NamedTuple
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
-from ingest.retry import http_date
 from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
@@ -24,7 +23,6 @@ from ingest.sources.template import Template
 from ingest.sources.transport import SHOWN, Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
-SKEW = 30.0  # seconds by which clocks may differ before the API's counts
 
 
 class _Fetched(NamedTuple):
@@ -48,7 +46,12 @@ class HttpSource:
         except ConfigError as exc:
             raise ConfigError(f"{where}: {exc}") from exc
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
-        self._limits = Limits(stream.timeout or source.timeout, stream.retry or source.retry, source.limits.max_body)
+        self._limits = Limits(
+            stream.timeout or source.timeout,
+            stream.retry or source.retry,
+            source.limits.max_body,
+            redactor.scrub(stream.path),
+        )
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
         state = self._lister.start(cursor, time.time_ns() // 1000)
@@ -85,7 +88,7 @@ class HttpSource:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
 
         def read(response: Response) -> _Fetched:
-            skew = _skew(response)
+            skew = response.skew
             times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
             if response.status in (204, 205) or (first and not response.body.strip()):
                 return _Fetched(None, *times)
@@ -105,18 +108,6 @@ class HttpSource:
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}"
         )
-
-
-def _skew(response: Response) -> float:
-    """An answer carries the time at which it was made, and a cached one its age (RFC 9110, 6.6.1; RFC 9111, 5.1)."""
-    made_at = http_date(response.headers.get("date", ""))
-    if made_at is None:
-        return 0.0
-    age = response.headers.get("age", "")
-    sent_at = made_at + (int(age) if age.isdecimal() and len(age) < 10 else 0)
-    if sent_at > response.answered_at + SKEW:
-        return sent_at - response.answered_at
-    return sent_at - response.asked_at if sent_at < response.asked_at - SKEW else 0.0
 
 
 def _skewed(skew: float) -> Notice:

@@ -1,22 +1,20 @@
 """The one way out: every request to an API passes here.
 
 What may succeed later is tried again: with full jitter, never before the time that the server asked for, within a
-budget. What an answer asked for holds for the next request too, be it a good one. Credentials are put on each try anew,
-and no message shows one.
+budget. When a try may leave is the gate's affair. Credentials are put on each try anew, and no message shows one.
 """
 
-import asyncio
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 import httpx
 
+from ingest.config import model
 from ingest.config.model import Retry, Source, Timeout
 from ingest.config.references import Where, nowhere
-from ingest.errors import ConfigError, RateLimited, SourceRefused, SourceUnavailable
+from ingest.errors import ConfigError, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.retry import asked_wait, backoff
 from ingest.sources import Watch, links
@@ -24,9 +22,12 @@ from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
 from ingest.sources.clients import Clients
+from ingest.sources.clock import SYSTEM, Clock
 from ingest.sources.exchange import Exchange, Response
+from ingest.sources.gate import Gate, Told, Turn
 from ingest.sources.hosts import Hosts
 from ingest.sources.request import Request
+from ingest.sources.waiter import too_long
 from ingest.tls import UnfitFile
 
 T = TypeVar("T")
@@ -38,17 +39,7 @@ class Limits(NamedTuple):
     timeout: Timeout
     retry: Retry
     max_body: int  # bytes, decompressed
-
-
-class Clock(NamedTuple):
-    """Where time comes from; tests bring their own."""
-
-    wall: Callable[[], float] = time.time
-    monotonic: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-
-
-SYSTEM = Clock()
+    stream: str = ""  # for messages: whose request it is
 
 
 class Unshown(Undecodable):
@@ -73,10 +64,14 @@ class _Unauthorized(Exception):
 class Transport:
     """Made by `open_transport`. One per source."""
 
-    def __init__(self, exchange: Exchange, redactor: Redactor, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, exchange: Exchange, redactor: Redactor, clock: Clock = SYSTEM, gate: Gate | None = None
+    ) -> None:
+        """`gate`: absent, one of its own, with the limits that hold where none are configured."""
         self._exchange = exchange
         self._redactor, self.clock = redactor, clock
-        self._not_before = 0.0  # of the monotonic clock: what the last good answer asked for
+        self._gate = gate or Gate("", model.Limits(), clock=clock)
+        self._beside: Gate | None = None  # counts what we send, without letting it through
 
     async def send(
         self,
@@ -89,18 +84,18 @@ class Transport:
         """Ask until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
 
         Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
-        than `max_wait`, SourceUnavailable when tries or budget are used up, SourceChanged for a URL we may not ask, and
-        what `credentials` raise. A 401 is answered once with what `Credentials.renew` finds.
+        than `max_wait`, SourceUnavailable when tries or budget are used up or the API counts as down, SourceChanged for
+        a URL we may not ask, and what `credentials` raise. A 401 is answered once with what `Credentials.renew` finds.
         """
-        await self._hold_back(request, limits.retry, watch)
         began = self.clock.monotonic()
-        asked = 0.0  # seconds of waits that the server asked for: bounded by max_wait, not by the budget
+        spent = 0.0  # seconds of the budget: neither what the server asked us to wait nor what the gate did
         renewed = False
         attempt = 0
         while True:
             attempt += 1
+            turn = self._gate.turn(limits.stream, watch, limits.retry, partial(self.shown, request))
             try:
-                return await self._try(request, credentials, limits, watch, decode)
+                return await self._try(turn, request, credentials, limits, watch, decode)
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
             except _Unauthorized as exc:
@@ -111,17 +106,31 @@ class Transport:
             retry = limits.retry
             what = f"{self.shown(request)}, attempt {attempt} of {retry.attempts}: {self._redactor.scrub(reason)}"
             own = backoff(attempt, retry.base, retry.cap)
-            self._bear(what, wait or 0.0, retry)
-            spent = self.clock.monotonic() - began
-            if attempt >= retry.attempts or spent - asked + own > retry.budget:
-                raise SourceUnavailable(f"{what}; giving up after {spent:.1f} s", retry_after=wait)
-            asked += wait or 0.0
+            if wait is not None and wait > retry.max_wait:
+                raise too_long(what, wait, retry, self.clock)
+            now = self.clock.monotonic()
+            spent += now - turn.departed_at + own
+            if attempt >= retry.attempts or spent > retry.budget:
+                down = self._gate.used_up(began, wait or 0.0)
+                raise SourceUnavailable(f"{what}; giving up after {now - began:.1f} s", retry_after=down or wait)
             watch.retrying(attempt, own + (wait or 0.0), what)
             await self.clock.sleep(own + (wait or 0.0))
 
     def toward(self, url: str) -> "Transport":
         """The same for one other origin, which the configuration names, such as that of a token endpoint."""
-        return Transport(self._exchange.toward(url), self._redactor, self.clock)
+        exchange = self._exchange.toward(url)
+        counts = exchange.home == self._exchange.home
+        return self._with(exchange, (self._beside or self._gate) if counts else None)
+
+    def aside(self) -> "Transport":
+        """The same for what has to go out while requests of ours wait for it, such as for a token: it does not queue
+        behind them."""
+        return self._with(self._exchange, self._beside or self._gate)
+
+    def _with(self, exchange: Exchange, beside: Gate | None) -> "Transport":
+        other = Transport(exchange, self._redactor, self.clock)
+        other._beside = beside
+        return other
 
     def shown(self, request: Request) -> str:
         """For messages: GET https://…, without secrets."""
@@ -129,16 +138,27 @@ class Transport:
 
     async def _try(
         self,
+        turn: Turn,
         request: Request,
         credentials: Credentials,
         limits: Limits,
         watch: Watch,
         decode: Callable[[Response], T],
     ) -> T:
-        response = await self._once(request, credentials, limits)
-        watch.requested(response.answered_at - response.asked_at)
-        good = 200 <= response.status < 300
-        wait = asked_wait(response.headers, limits.retry.wait_headers, self.clock.wall(), succeeded=good)
+        if self._beside is not None:
+            self._beside.owe(1)
+        async with turn:
+            try:
+                response = await self._once(request, credentials, limits)
+            except _Again as exc:
+                turn.failed(unreachable=isinstance(exc.__cause__, httpx.ConnectError | httpx.ConnectTimeout))
+                raise
+            watch.requested(response.answered_at - response.asked_at)
+            good = 200 <= response.status < 300
+            now = self.clock.wall() + response.skew
+            wait = asked_wait(response.headers, limits.retry.wait_headers, now, succeeded=good)
+            self._gate.owe(response.redirects)
+            await turn.answered(Told(response.status, response.headers, wait, now))
         if response.status in limits.retry.statuses:
             raise _Again(self._said(response), wait)
         if not good:
@@ -148,13 +168,10 @@ class Transport:
                 raise _Unauthorized(response.sent, refusal)
             raise refusal
         try:
-            decoded = decode(response)
+            return decode(response)
         except Undecodable as exc:
             said = _described(response) if isinstance(exc, Unshown) else self._said(response)
             raise _Again(f"no JSON ({exc}): {said}", wait) from exc
-        if wait is not None:
-            self._not_before = max(self._not_before, self.clock.monotonic() + wait)
-        return decoded
 
     async def _once(self, request: Request, credentials: Credentials, limits: Limits) -> Response:
         try:
@@ -163,23 +180,6 @@ class Transport:
             raise _Again(f"no complete answer within timeout.total ({limits.timeout.total:g} s)") from exc
         except (httpx.TransportError, httpx.DecodingError, Broken) as exc:
             raise _Again(f"{type(exc).__name__}: {exc}") from exc
-
-    async def _hold_back(self, request: Request, retry: Retry, watch: Watch) -> None:
-        wait = self._not_before - self.clock.monotonic()
-        if wait > 0:
-            what = f"{self.shown(request)}: held back, as the answer before it asked for"
-            self._bear(what, wait, retry)
-            watch.waiting(wait, what)
-            await self.clock.sleep(wait)
-
-    def _bear(self, what: str, wait: float, retry: Retry) -> None:
-        """Raises RateLimited when the API asks for more patience than we have."""
-        if wait > retry.max_wait:
-            raise RateLimited(
-                f"{what}; the API asks to come back in {wait:.0f} s{_at(self.clock.wall() + wait)}, longer than"
-                f" retry.max_wait ({retry.max_wait:g} s)",
-                retry_after=wait,
-            )
 
     def _said(self, response: Response) -> str:
         text = self._redactor.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
@@ -191,13 +191,6 @@ def _described(response: Response) -> str:
     return f"{response.status} ({kind}, {len(response.body)} bytes)"
 
 
-def _at(moment: float) -> str:
-    try:
-        return f" (at {datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ})"
-    except (ValueError, OverflowError, OSError):
-        return ""
-
-
 def _hint(status: int) -> str:
     hints = {401: "; check `auth`", 403: "; check `auth` and what it may read", 404: "; check `base_url` and `path`"}
     return hints.get(status, "")
@@ -205,7 +198,7 @@ def _hint(status: int) -> str:
 
 @asynccontextmanager
 async def open_transport(
-    source: Source, redactor: Redactor, clock: Clock = SYSTEM, where: Where = nowhere
+    source: Source, redactor: Redactor, clock: Clock = SYSTEM, where: Where = nowhere, gate: Gate | None = None
 ) -> AsyncIterator[Transport]:
     """Raises ConfigError for hosts and certificates that cannot be used."""
     try:
@@ -216,6 +209,6 @@ async def open_transport(
     except ValueError as exc:
         raise ConfigError(f"{where('allow_hosts')}: {exc}") from exc
     try:
-        yield Transport(Exchange(clients.of, hosts, redactor), redactor, clock)
+        yield Transport(Exchange(clients.of, hosts, redactor), redactor, clock, gate)
     finally:
         await clients.aclose()

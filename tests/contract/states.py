@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
-from checkpoints import Checkpoints, Leases, Tokens
+from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
+from checkpoints.postgres_rates import PostgresRates
 from checkpoints.postgres_tokens import PostgresTokens
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
+from checkpoints.sqlite_rates import SqliteRates
 from checkpoints.sqlite_tokens import SqliteTokens
 from ingest.postgres import open_postgres
 from ingest.sqlite import open_database, path_of
@@ -28,6 +30,7 @@ class State(NamedTuple):
     leases: Leases
     checkpoints: Checkpoints
     tokens: Tokens
+    rates: Rates
 
 
 @asynccontextmanager
@@ -35,10 +38,13 @@ async def open_state(url: str) -> AsyncIterator[State]:
     if url.startswith("sqlite"):
         await migrate(url)
         async with open_database(path_of(url)) as database:
-            yield State(url, SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database))
+            parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
+            yield State(url, *parts)
     else:
-        async with open_postgres(url) as postgres:
-            yield State(url, PostgresLeases(postgres), PostgresCheckpoints(postgres), PostgresTokens(postgres))
+        async with open_postgres(url) as server:
+            yield State(
+                url, PostgresLeases(server), PostgresCheckpoints(server), PostgresTokens(server), PostgresRates(server)
+            )
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

@@ -12,7 +12,7 @@ from ingest.sqlite import path_of
 from migrations.runner import migrate, migrations, pending, statements
 from tests.contract.test_store import opened
 
-TABLES = ["events", "offsets", "leases", "checkpoints", "checkpoint_history", "seen", "oversized", "tokens"]
+TABLES = ["events", "offsets", "leases", "checkpoints", "checkpoint_history", "seen", "oversized", "tokens", "rates"]
 
 
 @pytest.fixture(params=["sqlite", "postgres", "pgbouncer"])

@@ -17,8 +17,9 @@ from ingest.sources.auth import Credentials
 from ingest.sources.auth import State as Keeping
 from ingest.sources.auth.keyring import open_keyring
 from ingest.sources.auth.vault import Kept, Vault
+from ingest.sources.clock import SYSTEM, Clock
 from ingest.sources.request import Request
-from ingest.sources.transport import SYSTEM, Clock, open_transport
+from ingest.sources.transport import open_transport
 from ingest.sqlite import path_of
 from tests.contract.states import State, open_state
 from tests.harness.fake_api import FakeApi

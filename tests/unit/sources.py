@@ -12,8 +12,10 @@ from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, SourceRecord
 from ingest.sources.auth import State
 from ingest.sources.auth.keyring import open_keyring
+from ingest.sources.clock import SYSTEM, Clock
+from ingest.sources.gate import Gate
 from ingest.sources.http import HttpSource
-from ingest.sources.transport import SYSTEM, Clock, open_transport
+from ingest.sources.transport import open_transport
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer, Request, Style
 
@@ -78,8 +80,9 @@ async def opened_twice(
     """Two streams of one source that are configured alike."""
     redactor = redactor or Redactor()
     source, stream = configured(url, keys, above, redactor)
+    gate = Gate("api", source.limits, clock=clock)
     async with (
-        open_transport(source, redactor, clock) as transport,
+        open_transport(source, redactor, clock, gate=gate) as transport,
         open_keyring("api", source, transport, redactor, state) as keyring,
     ):
         one, other = (HttpSource(source, stream, transport, keyring, redactor, WHERE) for _ in range(2))
@@ -93,6 +96,7 @@ class Watching:
         self.requests = 0
         self.retries: list[tuple[int, float, str]] = []
         self.waits: list[float] = []
+        self.reasons: list[str] = []  # of the waits
         self.notices: list[Notice] = []
         self.restarts: list[str] = []
 
@@ -104,6 +108,7 @@ class Watching:
 
     def waiting(self, delay: float, reason: str) -> None:
         self.waits.append(delay)
+        self.reasons.append(reason)
 
     def noticed(self, notice: Notice) -> None:
         self.notices.append(notice)

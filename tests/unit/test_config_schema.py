@@ -132,6 +132,10 @@ def fragments() -> list[str]:
             found.append(block)
         elif first in keys(model.Config):
             found.append("version: 1\n" + block)
+        elif first in keys(model.Source) and first not in keys(model.Stream):
+            stream = "base_url: https://x.example\nstreams: {one: {path: /x, records: $}}\n"
+            inside = "".join(f"    {line}\n" for line in (stream + block).splitlines())
+            found.append(f"version: 1\nsources:\n  api:\n{inside}")
         else:
             whole = "path" in block.split(":")[0]
             given = block if whole else "path: /x\nrecords: $\n" + block

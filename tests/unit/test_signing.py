@@ -25,8 +25,9 @@ from ingest.errors import ConfigError
 from ingest.redaction import Redactor
 from ingest.sources.auth import Credentials
 from ingest.sources.auth.keyring import open_keyring
+from ingest.sources.clock import Clock
 from ingest.sources.request import Request
-from ingest.sources.transport import Clock, open_transport
+from ingest.sources.transport import open_transport
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.unit.sources import PAGING, Timeless, configured, list_all, opened, read

@@ -91,7 +91,7 @@ def keyring(name: str, source: Source, transport: Transport, redactor: Redactor,
     """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true."""
     timeout = source.timeout.model_copy(update={"total": min(source.timeout.total, TOTAL)})
     limits = Limits(timeout, source.retry, source.limits.max_body)
-    return Keyring(source, Errands(name, transport, limits, redactor), state)
+    return Keyring(source, Errands(name, transport.aside(), limits, redactor), state)
 
 
 @asynccontextmanager
