@@ -4,10 +4,10 @@ RUN := .venv/bin/python
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test chaos bench lint
+.PHONY: help demo test chaos bench conformance lint
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-6s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(INSTALLED) ## a real API, polled and consumed into rows that you can see; needs no server
 	$(RUN) -m examples.demo
@@ -27,6 +27,9 @@ chaos: $(INSTALLED) ## random faults against running processes: ENGINE=sqlite|ka
 bench: $(INSTALLED) ## measure
 	$(RUN) -m tests.harness.prepare
 	$(RUN) -m tests.bench
+
+conformance: $(INSTALLED) ## what APIs do to this tool and to its peers, measured into docs/conformance.md
+	$(RUN) -m tests.conformance
 
 lint: $(INSTALLED) ## ruff and mypy
 	$(RUN) -m ruff check .

@@ -17,7 +17,7 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self, get_args
 
@@ -38,6 +38,10 @@ class FakeApi:
         self.requests: list[Request] = []
         self.routes: dict[str, Callable[[Request], Answer]] = {}
         """Paths that are no lists, such as one that hands out tokens; faults do not reach them."""
+        self.budget: int | None = None
+        """Requests after so many are refused, for clients that would go on for ever."""
+        self.arrived: Callable[[Request], None] = lambda request: None
+        """Is told of every request before it is answered."""
         self._listings: dict[str, Listing] = {}
         self._faults: Iterator[Fault] = iter(())
         self._port, self._tls = port, tls
@@ -88,9 +92,11 @@ class FakeApi:
         connection = asyncio.current_task()
         assert connection is not None
         self._connections.add(connection)
+        reused = False
         try:
             while (request := await _read(reader)) is not None:
-                answer = self._answer(request)
+                answer = self._answer(replace(request, reused=reused))
+                reused = True
                 sent = await _send(writer, answer)
                 self._write_down(answer, sent)
                 if answer.cut == 0:
@@ -109,6 +115,9 @@ class FakeApi:
         if request.path.startswith(CONTROL):
             return self._control(request)
         self.requests.append(request)
+        self.arrived(request)
+        if self.budget is not None and len(self.requests) > self.budget:
+            return Answer(request, status=400, body=b'{"error":"enough"}')
         if (route := self.routes.get(request.path)) is not None:
             return route(request)
         name, _, token = request.path.removeprefix("/").partition("/")
@@ -169,6 +178,9 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer) -> int:
     if answer.status not in (204, 304):
         head += f"content-length: {len(body)}\r\n"
     kept = body[: int(len(body) * answer.cut)]
+    if answer.drip:
+        writer.write(head.encode("latin-1") + b"\r\n")
+        return await _drip(writer, kept, answer.drip)
     half = len(kept) // 2 if answer.pause else len(kept)
     writer.write(head.encode("latin-1") + b"\r\n" + kept[:half])
     await writer.drain()
@@ -177,6 +189,15 @@ async def _send(writer: asyncio.StreamWriter, answer: Answer) -> int:
         writer.write(kept[half:])
         await writer.drain()
     return len(kept)
+
+
+async def _drip(writer: asyncio.StreamWriter, body: bytes, pause: float) -> int:
+    """Byte by byte, `pause` seconds apart."""
+    for at in range(len(body)):
+        writer.write(body[at : at + 1])
+        await writer.drain()
+        await asyncio.sleep(pause)
+    return len(body)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

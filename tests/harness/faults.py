@@ -40,6 +40,11 @@ def slow(seconds: float) -> Fault:
     return lambda answer: replace(answer, pause=seconds)
 
 
+def dripping(seconds: float) -> Fault:
+    """Byte by byte."""
+    return lambda answer: replace(answer, drip=seconds)
+
+
 def gzipped(answer: Answer) -> Answer:
     return replace(answer, gzip=True)
 

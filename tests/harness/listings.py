@@ -47,6 +47,8 @@ class Request:
     headers: Mapping[str, str]
     """Names in lower case."""
     body: bytes = b""
+    reused: bool = False
+    """It came on a connection that had one before."""
 
     @property
     def path(self) -> str:
@@ -109,6 +111,8 @@ class Answer:
     gzip: bool = False
     pause: float = 0.0
     """Seconds between the two halves of the body."""
+    drip: float = 0.0
+    """Seconds between two bytes of the body."""
     cut: float = 1.0
     """The share of the body after which the connection is closed; 0: it is reset before anything is sent."""
 

@@ -1,0 +1,93 @@
+"""What a case asks for, in the language of this project's configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tests.conformance.case import REFRESH_TOKEN, TOKEN, Ask, Case, Since
+
+QUICK = {"attempts": 4, "base": "1ms", "cap": "2ms"}
+SECRETS = {"TOKEN": TOKEN, "REFRESH_TOKEN": REFRESH_TOKEN}
+
+
+def of(case: Case, url: str) -> dict[str, Any]:
+    ask = case.ask
+    source: dict[str, Any] = {"base_url": url, "retry": QUICK}
+    if ask.auth:
+        source["auth"] = _auth(ask.auth, url)
+    if ask.read_timeout:
+        source["timeout"] = {"read": f"{round(ask.read_timeout * 1000)}ms"}
+    source |= case.above
+    stream = {"path": ask.path, "records": f"$.{ask.records}" if ask.records else "$", "id": "id"}
+    streams = {"events": {**stream, **_stream(ask), **case.keys}}
+    return {
+        "version": 1,
+        "topics": {"partitions": 1},
+        "sources": {"api": {**source, "streams": {**source.get("streams", {}), **streams}}},
+        "consumers": {"store": {"kind": "store", "topics": ["api.*"]}},
+    }
+
+
+def _stream(ask: Ask) -> dict[str, Any]:
+    found: dict[str, Any] = {"paginate": _paginate(ask.paging)}
+    if ask.method != "GET":
+        found |= {"method": ask.method, "json": {}}
+    if ask.params:
+        found["params"] = ask.params
+    if ask.since:
+        found["incremental"] = _incremental(ask.since)
+    if ask.keep:
+        found["transform"] = [{"filter": f"{ask.keep[0]} == '{ask.keep[1]}'"}]
+    return found
+
+
+def _paginate(paging: Mapping[str, Any]) -> dict[str, Any]:
+    plain = ("param", "start", "size", "size_param", "fields")
+    found: dict[str, Any] = {"type": paging["style"], **{name: paging[name] for name in plain if name in paging}}
+    if "body" in paging:
+        found["body"] = f"$.{paging['body']}"
+    for name, key in (("at", "from"), ("more", "more"), ("total", "total"), ("total_pages", "total_pages")):
+        if paging.get(name):
+            rooted = paging[name].startswith(("last.", "header."))
+            found[key] = paging[name] if rooted else f"$.{paging[name]}"
+    return found
+
+
+def _incremental(since: Since) -> dict[str, Any]:
+    if since.kind == "token":
+        return {"type": "token", "from": f"$.{since.field}", "param": since.param}
+    kind = "timestamp" if since.kind == "text" else since.kind
+    found: dict[str, Any] = {"type": "feed" if since.descending and not since.param else kind, "field": since.field}
+    if since.param:
+        found["since"] = {"param": since.param, **({"first": since.first} if since.first else {})}
+    if since.exclusive:
+        found["since"]["is"] = "exclusive"
+    if since.until:
+        found |= {"until": {"param": since.until}, "until_is": since.until_is, "window": "1d"}
+    if kind == "timestamp" and since.format:
+        found["format"] = since.format
+    if since.lookback:
+        found["lookback"] = f"{since.lookback}s"
+    if since.lag:
+        found["lag"] = f"{since.lag}s"
+    if since.ascending:
+        found["order"] = "asc"
+    if since.timezone:
+        found["timezone"] = since.timezone
+    return found
+
+
+def _auth(how: Mapping[str, str], url: str) -> dict[str, Any]:
+    if "bearer" in how:
+        return {"bearer": "${env:TOKEN}"}
+    if "token_path" in how:
+        found = {"token_url": url + how["token_path"], "grant": how["grant"], "client_id": how["client_id"]}
+        if "refresh_token" in how:
+            found["refresh_token"] = "${env:REFRESH_TOKEN}"
+        return {"oauth2": {**found, "client_secret": "${env:TOKEN}"}}
+    if "login_path" in how:
+        login = {"path": how["login_path"], "json": {"password": "${env:TOKEN}"}}
+        return {"session": {"login": login, "token": "$.token", "send": {"header": how["send"]}}}
+    if "sign" in how:
+        return {"hmac": {"key": "${env:TOKEN}", "sign": how["sign"], "header": "X-Signature"}}
+    place = "header" if "header" in how else "query"
+    return {"api_key": {"in": place, "name": how[place], "value": "${env:TOKEN}"}}
