@@ -19,7 +19,7 @@ from ingest.config.messages import Finding, findings
 from ingest.config.model import Config, Stream
 from ingest.config.notbuilt import refuse
 from ingest.config.problems import START, ConfigErrors, Position, Problem
-from ingest.config.shorthand import expand
+from ingest.config.shorthand import beside, expand
 from ingest.config.tree import MAX_NODES, Builder, Node, Unreadable
 from ingest.errors import ConfigError
 
@@ -78,7 +78,7 @@ def parse(text: str, file: str = FILE) -> Loaded:
         if root is None:
             raise Unreadable(START, "the file is empty; run `ingest init` to write one")
         places: dict[str, Place] = {}
-        tree = _Flattener(places).value(expand(root), ())
+        tree = _Flattener(places).value(beside(expand(root), Path(file).parent), ())
     except Unreadable as exc:
         raise ConfigErrors([Problem(file, *exc.at, "", exc.message)]) from exc
     problems = [Problem(file, *at, ".".join(keys), message) for at, keys, message in builder.mistakes]

@@ -27,7 +27,7 @@ from ingest.config.pagination import (
     SinglePage,
 )
 from ingest.config.part import Mistake, Part
-from ingest.config.records import Decode, Records, Transform, Version, exploded_twice
+from ingest.config.records import Decode, Records, RecordSchema, Transform, Version, exploded_twice
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
@@ -92,6 +92,7 @@ __all__ = [
     "Part",
     "Placed",
     "RecordPath",
+    "RecordSchema",
     "Records",
     "Retry",
     "Scalar",
@@ -211,6 +212,8 @@ class Stream(Composed):
     """Where the next run begins; absent: every run lists everything."""
     transform: tuple[Transform, ...] = ()
     """What is changed between the API and the log, step by step."""
+    schema_: RecordSchema | None = Field(None, alias="schema")
+    """What every published record must be: a JSON Schema in a file of its own."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
     deletes: Deletes | None = None

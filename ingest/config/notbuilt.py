@@ -12,7 +12,7 @@ _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
     "sources.*": "errors",
     "sources.*.auth": "probe",
-    _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent schema "
+    _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent "
     "timezone",
     f"{_STREAM}.auth": "probe",
     f"{_STREAM}.deletes": "feed soft",

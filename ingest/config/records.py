@@ -15,6 +15,7 @@ from ingest.config.values import (
     NewName,
     OuterPath,
     Paths,
+    SchemaFile,
     VersionPath,
 )
 
@@ -84,6 +85,15 @@ class Decode(Part):
     """Bytes that are not UTF-8: U+FFFD in their place, the record is a dead letter, or the run fails."""
     duplicate_keys: Literal["dead_letter", "keep", "fail"] = "dead_letter"
     """A name that stands twice in one object: the record is a dead letter, it stays as it is, or the run fails."""
+
+
+class RecordSchema(Part):
+    """What every published record must be."""
+
+    file: SchemaFile
+    """A JSON Schema, beside the configuration."""
+    on_violation: Literal["dlq", "warn", "fail"] = "dlq"
+    """What becomes of a record that is not: a dead letter, published with a warning, or the run fails."""
 
 
 def exploded_twice(steps: Sequence[Transform]) -> Iterable[Mistake]:

@@ -36,7 +36,7 @@ def json_schema() -> Schema:
     }
     parts["Auth"] |= {"minProperties": 1, "maxProperties": 1}
     _shorten(parts["Stream"]["properties"])
-    for name in ("Stream", "Records"):
+    for name in ("Stream", "Records", "RecordSchema"):
         del parts[name]["required"]  # `defaults` may hold them
     parts["Source"]["properties"]["defaults"] = {
         "$ref": "#/$defs/Stream",
@@ -54,8 +54,8 @@ def _shorten(stream: Schema) -> None:
         "default": "none",
         "anyOf": [{"enum": list(BARE_PAGINATE)}, *paginate["oneOf"], untyped],
     }
-    for key, part in (("records", "Records"), ("version", "Version")):
-        alone = {"type": "string", "description": "The path alone."}
+    for key, part in (("records", "Records"), ("version", "Version"), ("schema", "RecordSchema")):
+        alone = {"type": "string", "description": "The file alone." if key == "schema" else "The path alone."}
         stream[key] = {"description": stream[key]["description"], "anyOf": [alone, {"$ref": f"#/$defs/{part}"}]}
     words = {"type": "string", "description": "A field that holds a time, or none."}
     stream["incremental"] = {**incremental, "anyOf": [words, *incremental["anyOf"], untyped]}

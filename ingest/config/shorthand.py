@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 from ingest.config.tree import Node
 
@@ -19,6 +20,22 @@ def expand(root: Node) -> Node:
     """The file without shorthands and without `defaults`."""
     root = _at(root, "log", _log)
     return _at(root, "sources", lambda sources: _each(sources, _source))
+
+
+def beside(root: Node, folder: Path) -> Node:
+    """Files that the configuration names stand beside it."""
+
+    def stream(node: Node) -> Node:
+        return _at(node, "schema", lambda schema: _at(schema, "file", lambda name: _within(folder, name)))
+
+    def source(node: Node) -> Node:
+        return _at(node, "streams", lambda streams: _each(streams, stream))
+
+    return _at(root, "sources", lambda sources: _each(sources, source))
+
+
+def _within(folder: Path, name: Node) -> Node:
+    return name.having(str(folder / name.value)) if isinstance(name.value, str) and name.value else name
 
 
 def _log(log: Node) -> Node:
@@ -47,8 +64,8 @@ def _source(source: Node) -> Node:
 
 def _stream(stream: Node) -> Node:
     stream = _at(_verbatim(stream), "paginate", _paginate)
-    for key in ("records", "version"):
-        stream = _at(stream, key, _path)
+    for key, alone in (("records", "path"), ("version", "path"), ("schema", "file")):
+        stream = _at(stream, key, partial(_alone, alone))
     stream = _at(stream, "transform", _transform)
     stream = _at(stream, "incremental", _incremental)
     keys = stream.mapping
@@ -57,8 +74,8 @@ def _stream(stream: Node) -> Node:
     return stream
 
 
-def _path(node: Node) -> Node:
-    return node if node.mapping is not None else node.having({"path": node})
+def _alone(key: str, node: Node) -> Node:
+    return node if node.mapping is not None else node.having({key: node})
 
 
 def _transform(node: Node) -> Node:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
+from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -17,6 +18,7 @@ import jmespath
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints, WithJsonSchema
 
 from ingest.config import placeholders
+from ingest.config.record_schema import validator
 from ingest.config.urls import database_address, log_address
 from ingest.paths import Every, JsonPath, Root, parse
 
@@ -140,6 +142,14 @@ def expression(text: str) -> str:
         jmespath.compile(text)
     except jmespath.exceptions.JMESPathError as exc:
         raise ValueError(f"no JMESPath: {' '.join(str(exc).split())}") from exc
+    return text
+
+
+def _schema_file(text: str) -> str:
+    """Its place is known by now: the loader puts the folder of the configuration in front."""
+    if "${" in text:
+        raise ValueError("a file that is read at load holds no reference")
+    validator(Path(text))
     return text
 
 
@@ -372,6 +382,7 @@ Paths = Annotated[
 FieldPath = Annotated[JsonPath, _reader(), AfterValidator(_field), _text()]
 MemberPath = Annotated[JsonPath, _reader(), AfterValidator(_member), _text()]
 NewName = Annotated[str, StringConstraints(min_length=1)]
+SchemaFile = Annotated[str, AfterValidator(_schema_file), _text(examples=["charge.schema.json"])]
 Expression = Annotated[str, AfterValidator(expression)]
 Constant = Annotated[
     str | int | float | Decimal | bool | None,

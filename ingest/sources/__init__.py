@@ -34,7 +34,7 @@ class Refused(msgspec.Struct, frozen=True):
 class Notice(NamedTuple):
     """Something unexpected that a person should know; nothing is lost."""
 
-    kind: str  # disorder | clock_skew | looks_paginated | capped | total_moved | repaired | expired
+    kind: str  # a word for the metric: disorder, capped, repaired …
     message: str
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ingest.paths import Step, keys
-from ingest.sources.slices import Strict, Tolerant, Undecodable, without_halves
+from ingest.sources.slices import Strict, Tolerant, Undecodable, built
 
 Part = msgspec.Raw | dict[str, Any] | list[Any]
 """A piece of JSON: as it came, or taken apart."""
@@ -74,7 +74,5 @@ class Document:
 
     def plain(self) -> object:
         """As an expression sees it: fractions are doubles."""
-        try:
-            return _PLAIN.decode(self.text)
-        except msgspec.DecodeError:
-            return _PLAIN.decode(without_halves(self.text))
+        found: object = built(_PLAIN, self.text)
+        return found

@@ -13,7 +13,7 @@ import msgspec
 
 from ingest.config.records import Version
 from ingest.paths import Step, find, keys
-from ingest.sources.slices import without_halves
+from ingest.sources.slices import built
 
 MAX_ID_BYTES = 1000
 SHORT_ID = MAX_ID_BYTES // 4  # characters that cannot be more bytes
@@ -61,10 +61,9 @@ def hash_of(version: Version) -> Hash:
 
 def _built(record: bytes) -> object | None:
     """The record as objects, fractions as they are written. None: an integer of it has thousands of digits."""
-    for text in (record, without_halves(record)):
-        with suppress(msgspec.DecodeError, RecursionError):
-            built: object = _EXACT.decode(text)
-            return built
+    with suppress(ValueError, RecursionError):
+        found: object = built(_EXACT, record)
+        return found
     return None
 
 

@@ -208,7 +208,7 @@ class Lister:
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=read.skipped,
-            notices=(*self._notices(received, state, progress, read.changed), *_doubted(listing, ended)),
+            notices=(*self._notices(received, state, progress, read), *_doubted(listing, ended)),
             sweep=sweep,
             whole=state.listing.whole,
             listed=None if read.listed is read.records else [record.id for record in read.listed],
@@ -314,15 +314,17 @@ class Lister:
             ) from exc
 
     def _notices(
-        self, received: Received | None, state: State, progress: Progress, mended: int
+        self, received: Received | None, state: State, progress: Progress, read: Read
     ) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
             yield notices.DISORDER
         if state.expired:
             yield notices.EXPIRED
         yield from notices.of_page(self._stream.paginate, state.listing, received)
-        if mended:
-            yield notices.mended(mended)
+        if read.changed:
+            yield notices.mended(read.changed)
+        if read.warnings:
+            yield notices.nonconforming(read.warnings)
 
     def _new(self, listed: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
         """Without those that an overlap repeats: they say nothing about the order."""

@@ -1,6 +1,6 @@
 """What is unexpected about an answer, and loses nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ingest.config.model import AnyPaginate, Offset, PageNumber
 from ingest.sources import Notice
@@ -16,6 +16,10 @@ EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everythin
 def mended(count: int) -> Notice:
     held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
     return Notice("repaired", f"{count} of a page's records {held}")
+
+
+def nonconforming(warnings: Sequence[str]) -> Notice:
+    return Notice("schema", f"{len(warnings)} of a page's records are not what `schema` says; the first, {warnings[0]}")
 
 
 def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None) -> Iterator[Notice]:

@@ -12,6 +12,7 @@ from ingest.errors import BadRecord
 from ingest.sources import Refused, SourceRecord
 from ingest.sources.answers import Place
 from ingest.sources.around import NO_HEADERS, Headers, Keeper
+from ingest.sources.conformance import Conformance
 from ingest.sources.decoding import Decoder
 from ingest.sources.records import RecordReader
 from ingest.sources.transform import NOWHERE, Made, Transform
@@ -25,6 +26,7 @@ class Read(NamedTuple):
     skipped: int  # records that the configuration leaves out
     listed: Sequence[SourceRecord]  # all that the API listed, also what a filter leaves out: for paging and cursors
     changed: int = 0  # records that `decode` mended
+    warnings: Sequence[str] = ()  # what `schema` says of records that are published nevertheless
 
 
 NOTHING = Read([], [], 0, [])
@@ -37,6 +39,7 @@ class PageReader:
         self._decoder = Decoder(stream.decode)
         self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
         self._transform = Transform(stream.transform) if stream.transform else None
+        self._conformance = Conformance(stream.schema_) if stream.schema_ is not None else None
         self._reader = RecordReader(stream)
 
     @property
@@ -54,8 +57,9 @@ class PageReader:
         refused = [Refused(records[n], error) for n, error in wrong]
         came = records if fit is records else [records[n] for n in at]
         around = [places[n] for n in at] if self._reader.looks_around else ()
-        if self._transform is not None:
-            return self._transformed(self._made(fit, around, came), refused, changed)
+        if self._transform is not None or self._conformance is not None:
+            warnings: list[str] = []
+            return self._sorted(self._made(fit, at, around, came, warnings), refused, changed, warnings)
         found = self._reader.columns(fit, around)
         if found is not None:
             return Read(found, refused, 0, found, changed)
@@ -69,15 +73,26 @@ class PageReader:
         return Read(good, refused, len(records) - len(good) - len(refused), good, changed)
 
     def _made(
-        self, records: Sequence[bytes], places: Sequence[Place], came: Sequence[bytes]
+        self,
+        records: Sequence[bytes],
+        at: Sequence[int],
+        places: Sequence[Place],
+        came: Sequence[bytes],
+        warnings: list[str],
     ) -> Iterator[tuple[Made, bytes]]:
-        """What the transform makes, and the bytes that a dead letter of it keeps."""
-        assert self._transform is not None
-        for record, place, original in zip_longest(records, places, came):
-            for made in self._transform.made(record, place or NOWHERE):
+        """What becomes of each of them, and the bytes that a dead letter of it keeps."""
+        for n, record, place, original in zip_longest(at, records, places, came):
+            transform, around = self._transform, place or NOWHERE
+            for made in transform.made(record, around) if transform else [Made(record, around, "", record)]:
+                if self._conformance is not None and isinstance(made.value, bytes):
+                    bad, warning = self._conformance.look(made.value, f"record {n + 1}{made.suffix} of a page")
+                    made = made if bad is None else made._replace(value=bad)
+                    warnings += [] if warning is None else [warning]
                 yield made, made.source if made.suffix and made.source is not None else original
 
-    def _transformed(self, made: Iterable[tuple[Made, bytes]], refused: list[Refused], changed: int) -> Read:
+    def _sorted(
+        self, made: Iterable[tuple[Made, bytes]], refused: list[Refused], changed: int, warnings: Sequence[str]
+    ) -> Read:
         good: list[SourceRecord] = []
         listed: list[SourceRecord] = []
         skipped = 0
@@ -92,7 +107,7 @@ class PageReader:
                 refused.append(Refused(original, bad))
             elif isinstance(found, SourceRecord):
                 good.append(found)
-        return Read(good, refused, skipped, listed, changed)
+        return Read(good, refused, skipped, listed, changed, warnings)
 
     def _found(self, made: Sequence[Made]) -> Iterable[SourceRecord | BadRecord | None]:
         """What identifies each of them; None also where nothing can."""

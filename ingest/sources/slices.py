@@ -6,7 +6,7 @@ holds what JSON forbids (NaN, a raw control character) or what msgspec refuses (
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -150,3 +150,11 @@ def _text(quoted: bytes) -> str:
 def without_halves(value: bytes) -> bytes:
     """A copy in which each half of a surrogate pair is the text of its escape: for readers that take none."""
     return _ESCAPE.sub(lambda match: match[0] if match["half"] is None else b"\\" + match[0], value)
+
+
+def built(decoder: "msgspec.json.Decoder[Any]", value: bytes) -> Any:
+    """What the decoder makes of it, halves of surrogate pairs as the text of their escapes. Raises ValueError."""
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError:
+        return decoder.decode(without_halves(value))

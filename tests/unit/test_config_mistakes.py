@@ -59,6 +59,7 @@ def one(keys: str) -> str:
             "transform: [{filter: a}, {explode: b}, {explode: c}]",
             "86: a record is taken apart once; write one path: $.orders[*].lines",
         ),
+        ("schema: {on_violation: warn}", "45: `file` is missing"),
         ("version: {hash: [a, 5]}", "57: write a path: id, a.b, $.data"),
         ('version: {except: "^.a"}', "55: cannot read the path '^.a' at '^.a'"),
         ("version: {except: [a, $]}", "59: `except` is the whole record: nothing would be left"),
@@ -525,9 +526,9 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, schema: {file: a}, auth: {probe: {path: /me}}"
+    keys = "records: $.a, job: {create: a}, auth: {probe: {path: /me}}"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
-        "`schema` is not supported by this version",
+        "`job` is not supported by this version",
         "`probe` is not supported by this version",
     ]
 

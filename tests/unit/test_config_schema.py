@@ -42,6 +42,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Records": model.Records,
     "Version": model.Version,
     "Transform": model.Transform,
+    "Schema": model.RecordSchema,
     "Decode": model.Decode,
     "Pagination": model.SinglePage,
     "`type: link`": model.LinkHeader,
@@ -222,7 +223,8 @@ def documented(heading: str) -> dict[str, str]:
 
 def expected(part: type[Part]) -> dict[str, str]:
     schema = SCHEMA if part is model.Config else SCHEMA["$defs"][part.__name__]
-    by_default = {model.Stream: {"path", "records"}, model.Records: {"path"}}  # `defaults` may hold them
+    # `defaults` may hold them
+    by_default = {model.Stream: {"path", "records"}, model.Records: {"path"}, model.RecordSchema: {"file"}}
     required = by_default.get(part, set(schema.get("required", ())))
     found = {}
     for key, rules in schema["properties"].items():
