@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.e2e.command import Engine, Ingest
 from tests.e2e.readings import Reading
@@ -20,6 +21,13 @@ topics: {partitions: 3, replication: 1, min_insync: 1, durability: relaxed}
 """
 
 
+class Synced(NamedTuple):
+    """Records that a run read: those that it published, and those that it had published before."""
+
+    events: int
+    unchanged: int
+
+
 def as_it_is(record: Record) -> Record:
     return record
 
@@ -33,15 +41,15 @@ class Pipeline:
         (folder / "ingest.yaml").write_text(text)
         self.ingest = Ingest(folder, engine, **reading.environment)
 
-    async def sync(self, *arguments: str) -> int:
-        """From the API to the rows; how many events."""
+    async def sync(self, *arguments: str) -> Synced:
+        """From the API to the rows."""
         ran = (await self.ingest("run", "--once", "--json", *arguments)).json
         assert all(run["outcome"] == "complete" for run in ran), ran
         consumed = (await self.ingest("consume", "warehouse", "--once", "--json")).json
         assert sum(topic["duplicates"] + topic["dead_letters"] for topic in consumed) == 0
-        events: int = sum(run["events"] for run in ran)
+        events = sum(run["events"] for run in ran)
         assert sum(topic["inserted"] for topic in consumed) == events
-        return events
+        return Synced(events, sum(run["unchanged"] for run in ran))
 
     async def newest(self, stream: str = "orders", picked: Callable[[Record], Record] = as_it_is) -> dict[str, Record]:
         """What the store has of the stream: the newest payload of every id."""

@@ -2,6 +2,7 @@
 
 Every reading gives the source as YAML and the environment that it refers to."""
 
+import json
 from typing import NamedTuple
 
 from tests.harness.apis import couch, json_server, kinto, oauth, odata, pocketbase, relay, synapse
@@ -24,25 +25,56 @@ def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:
         id: id
         version: last_modified
         paginate: {{type: next_url, from: header.Next-Page}}
-        incremental: {{type: integer, field: last_modified, since: {{param: _since, first: 0}}, order: asc}}
+        incremental:
+          type: integer
+          field: last_modified
+          since: {{param: _since, first: 0, is: exclusive}}
+          order: asc
 """
     return Reading(source, {"PASSWORD": kinto.PASSWORD})
 
 
 def with_pocketbase(api: pocketbase.PocketBase, size: int = 50) -> Reading:
     source = f"""
-    base_url: {api.url}/api
-    auth: {{api_key: {{in: header, name: Authorization, value: "${{env:TOKEN}}"}}}}
+    base_url: {api.url}
+    auth:
+      session:
+        login: {{path: {pocketbase.LOGIN}, json: {{identity: {pocketbase.USER}, password: "${{env:PASSWORD}}"}}}}
+        token: $.token
+        send: {{header: Authorization}}
     streams:
       orders:
-        path: /collections/orders/records
-        params: {{sort: "created,id"}}
+        path: /api/collections/orders/records
+        params: {{sort: "updated,id"}}
         records: $.items
         id: id
         version: updated
         paginate: {{type: page, param: page, size_param: perPage, size: {size}, total_pages: $.totalPages}}
+        incremental:
+          type: timestamp
+          field: updated
+          since: {{param: filter, value: "updated >= '{{cursor}}'"}}
+          format: "%Y-%m-%d %H:%M:%S.%fZ"
+          timezone: UTC
+          order: asc
 """
-    return Reading(source, {"TOKEN": api.token})
+    return Reading(source, {"PASSWORD": pocketbase.PASSWORD})
+
+
+def with_keyset(api: json_server.JsonServer, size: int = 50) -> Reading:
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /orders
+        params: {{_sort: revision}}
+        records: $
+        id: id
+        version: revision
+        paginate: {{type: keyset, fields: {{revision: revision_gte}}, size_param: _limit, size: {size}}}
+        incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
+"""
+    return Reading(source, {})
 
 
 def with_links(api: json_server.JsonServer, size: int = 50) -> Reading:
@@ -102,7 +134,7 @@ def with_couch(api: couch.Couch, size: int = 50) -> Reading:
         id: id
         version: changes[0].rev
         paginate: {{type: cursor, from: $.last_seq, param: since, end: empty}}
-        incremental: {{type: integer, field: seq, since: {{param: since, first: 0}}, order: asc}}
+        incremental: token
 """
     return Reading(source, {})
 
@@ -119,6 +151,11 @@ def with_odata(api: odata.OData) -> Reading:
         id: id
         version: modifiedAt
         paginate: {{type: next_url, from: '$["@odata.nextLink"]'}}
+        incremental:
+          type: timestamp
+          field: modifiedAt
+          since: {{param: $filter, value: "modifiedAt ge {{cursor}}"}}
+          order: asc
 """
     return Reading(source, {"PASSWORD": odata.PASSWORD})
 
@@ -146,6 +183,7 @@ def with_relay(api: relay.Relay, size: int = 50) -> Reading:
           from: $.data.allOrders.pageInfo.endCursor
           more: $.data.allOrders.pageInfo.hasNextPage
           body: $.variables.after
+        incremental: token
 """
     return Reading(source, {})
 
@@ -153,7 +191,11 @@ def with_relay(api: relay.Relay, size: int = 50) -> Reading:
 def with_synapse(api: synapse.Synapse) -> Reading:
     source = f"""
     base_url: {api.url}
-    auth: {{bearer: "${{env:TOKEN}}"}}
+    auth:
+      session:
+        login: {{path: {synapse.LOGIN}, json: {json.dumps(synapse.WHO)}}}
+        token: $.access_token
+        send: {{header: Authorization, value: "Bearer {{token}}"}}
     defaults: {{version: none}}
     streams:
       said:
@@ -163,6 +205,7 @@ def with_synapse(api: synapse.Synapse) -> Reading:
         id: event_id
         occurred_at: origin_server_ts
         paginate: {{type: cursor, from: $.end, param: from}}
+        incremental: token
       users:
         path: /_synapse/admin/v2/users
         params: {{limit: 10}}
@@ -170,4 +213,4 @@ def with_synapse(api: synapse.Synapse) -> Reading:
         id: name
         paginate: {{type: cursor, from: $.next_token, param: from}}
 """
-    return Reading(source, {"TOKEN": api.token})
+    return Reading(source, {"PASSWORD": synapse.PASSWORD})

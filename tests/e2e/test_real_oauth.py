@@ -34,11 +34,13 @@ async def test_a_listing_goes_on_where_its_token_was_revoked(
 ) -> None:
     with closing(oauth.start(tmp_path / "gate", api.url, client, uses=7)) as gate:
         pipeline = Pipeline(tmp_path, EMBEDDED, readings.with_oauth(gate, CLIENTS[client]))
-        assert await pipeline.sync("--stream", "orders") == 120
+        assert (await pipeline.sync("--stream", "orders")).events == 120
         assert await pipeline.newest() == api.held()
         assert gate.seen() == oauth.Tokens(good=4, refused=3)  # 24 pages
         api.put(orders(121, 125))
-        assert await pipeline.sync("--stream", "orders") == 5  # another process, with what is left of the tokens
+        assert (
+            await pipeline.sync("--stream", "orders")
+        ).events == 5  # another process, with what is left of the tokens
 
 
 async def test_processes_that_share_a_refresh_token_take_turns_with_it_when_their_tokens_end(

@@ -30,7 +30,7 @@ FIELDS: list[Record] = [
 
 
 class PocketBase(Served):
-    """Made by `start`. `token`: the owner's."""
+    """Made by `start`."""
 
     def __init__(self, directory: Path, port: int) -> None:
         program, data = installs.python("pocketbase"), directory / "data"
@@ -38,8 +38,8 @@ class PocketBase(Served):
         command = [program, "serve", "--http", f"127.0.0.1:{port}", "--dir", str(data)]
         super().__init__(command, port, directory, ready="/api/health")
         self._database = data / "data.db"
-        self.token: str = self.ask("POST", LOGIN, json={"identity": USER, "password": PASSWORD})["token"]
-        self.owner.headers["authorization"] = self.token
+        login = {"identity": USER, "password": PASSWORD}
+        self.owner.headers["authorization"] = self.ask("POST", LOGIN, json=login)["token"]
         self.ask("POST", "/api/collections", json={"name": "orders", "type": "base", "fields": FIELDS})
 
     def put(self, orders: Mapping[str, Record]) -> None:

@@ -23,6 +23,7 @@ from tests.harness.processes import free_ports
 
 USER, PASSWORD = "clerk", "opensesame-synapse"
 NAME = "local.test"
+WHO = {"type": "m.login.password", "identifier": {"type": "m.id.user", "user": USER}, "password": "${env:PASSWORD}"}
 LOGIN = "/_matrix/client/v3/login"
 ROOMS = "/_matrix/client/v3/createRoom"
 EVER = "{per_second: 100000, burst_count: 100000}"
@@ -49,7 +50,7 @@ SHOWN = ("type", "event_id", "sender", "origin_server_ts", "content")  # the res
 
 
 class Synapse(Served):
-    """Made by `start`. `room`: where messages are said. `token`: the owner's."""
+    """Made by `start`. `room`: where messages are said."""
 
     def __init__(self, directory: Path, port: int) -> None:
         settings = directory / "homeserver.yaml"
@@ -59,10 +60,8 @@ class Synapse(Served):
         super().__init__(command, port, directory, ready="/health")
         register = [installs.python("register_new_matrix_user"), "-c", str(settings), "--admin"]
         installs.run("Synapse's user", [*register, "-u", USER, "-p", PASSWORD, self.url])
-        who = {"type": "m.id.user", "user": USER}
-        login = {"type": "m.login.password", "identifier": who, "password": PASSWORD}
-        self.token: str = self.ask("POST", LOGIN, json=login)["access_token"]
-        self.owner.headers["authorization"] = f"Bearer {self.token}"
+        token = self.ask("POST", LOGIN, json={**WHO, "password": PASSWORD})["access_token"]
+        self.owner.headers["authorization"] = f"Bearer {token}"
         self._room: str = self.ask("POST", ROOMS, json={"preset": "private_chat"})["room_id"]
         self._sent = 0
 
