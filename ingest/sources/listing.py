@@ -204,7 +204,7 @@ class Lister:
             records=read.records,
             refused=read.refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
-            remember_from=None if self._remembers_all or not self._bounds else self._bounds.remember_from(progress),
+            remember_from=self._remember_from(progress, records, after),
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=read.skipped,
@@ -264,6 +264,13 @@ class Lister:
             ]
         keys = keyset.keys(replace(received, records=rows)) if rows else None
         return progress if keys is None else replace(progress, mark=msgspec.json.encode(keys).decode())
+
+    def _remember_from(self, progress: Progress, records: Sequence[SourceRecord], after: Token | Stop) -> int | None:
+        """Rows that the next page will list again are behind the mark, where that moves with every page."""
+        lowest = None if self._remembers_all or not self._bounds else self._bounds.remember_from(progress)
+        if lowest is None or isinstance(after, Stop) or not isinstance(self._paginator, Overlapping):
+            return lowest
+        return min([lowest, *(record.position for record in records if record.position is not None)])
 
     def _finish(self, progress: Progress, listing: Listing) -> Progress:
         if self._bounds is None or listing.aside:

@@ -72,7 +72,7 @@ def with_keyset(api: json_server.JsonServer, size: int = 50) -> Reading:
         id: id
         version: revision
         paginate: {{type: keyset, fields: {{revision: revision_gte}}, size_param: _limit, size: {size}}}
-        incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
+        incremental: keyset
 """
     return Reading(source, {})
 
@@ -117,7 +117,13 @@ def with_offsets(api: json_server.JsonServer, size: int = 50) -> Reading:
         params: {{_sort: revision}}
         records: $
         id: id
-        paginate: {{type: offset, param: _start, size_param: _limit, size: {size}, total: header.X-Total-Count}}
+        paginate:
+          type: offset
+          param: _start
+          size_param: _limit
+          size: {size}
+          total: header.X-Total-Count
+          overlap: 2
         incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
 """
     return Reading(source, {})

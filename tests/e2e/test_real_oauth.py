@@ -34,7 +34,7 @@ async def test_a_listing_goes_on_where_its_token_was_revoked(
 ) -> None:
     with closing(oauth.start(tmp_path / "gate", api.url, client, uses=7)) as gate:
         pipeline = Pipeline(tmp_path, EMBEDDED, readings.with_oauth(gate, CLIENTS[client]))
-        assert (await pipeline.sync("--stream", "orders")).events == 120
+        assert (await pipeline.sync("--stream", "orders")).inserted == 120
         assert await pipeline.newest() == api.held()
         assert gate.seen() == oauth.Tokens(good=4, refused=3)  # 24 pages
         api.put(orders(121, 125))

@@ -122,6 +122,14 @@ async def test_an_overlap_is_no_violation_of_the_order(api: FakeApi) -> None:
     assert cursor(found[1])["high_water"].startswith("2023-11-14T22:13:26")
 
 
+async def test_rows_that_the_next_page_repeats_are_remembered_although_the_mark_has_passed_them(api: FakeApi) -> None:
+    incremental = {"type": "integer", "field": "id", "since": {"param": "from"}, "order": "asc"}
+    say(api, [page(1, 2, 3, 4), page(3, 4, 5, 6), page(5, 6)])
+    found = await list_all(api.url, {**KEYS, "incremental": incremental})
+    assert [cursor(one)["high_water"] for one in found] == [4, 6, 6]
+    assert [one.remember_from for one in found] == [1, 3, 6]
+
+
 async def test_rows_in_another_order_each_time_fail_the_stream(api: FakeApi) -> None:
     turns = [page(*range(n, n + 4)) for n in range(0, 400, 10)]
     say(api, turns)

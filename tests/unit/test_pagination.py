@@ -414,6 +414,33 @@ async def test_a_short_page_ends_a_keyset_where_the_stream_says_so(api: FakeApi)
     assert pages[-1].stop == "short page (2 of 3)"
 
 
+INCLUDED = {"type": "keyset", "fields": {"id": "from"}, "size_param": "limit", "size": 2}
+FROM = {"type": "integer", "field": "id", "since": {"param": "from", "first": 3}}
+
+
+@pytest.mark.parametrize(
+    ("pages", "incremental"),
+    [
+        ([page(1, 2), page(2, 3), page(3)], {}),
+        ([page(3)], {"incremental": FROM}),
+        ([page(3, 4), page(4)], {"incremental": FROM}),
+    ],
+)
+async def test_a_keyset_that_lists_its_row_again_ends_where_nothing_is_behind_it(
+    api: FakeApi, pages: list[Any], incremental: dict[str, Any]
+) -> None:
+    say(api, pages)
+    listed = await list_all(api.url, {"paginate": INCLUDED, **incremental})
+    assert len(listed) == len(pages)
+    assert listed[-1].stop == f"nothing behind id {listed[-1].records[-1].id}"
+
+
+async def test_a_full_page_that_a_keyset_cannot_get_behind_is_an_error(api: FakeApi) -> None:
+    say(api, [page(1, 2), page(2, 2)])
+    _, error = await failure(api.url, {"paginate": INCLUDED})
+    assert "stands still at id 2" in str(error)
+
+
 async def test_rows_that_share_a_time_are_all_listed_by_a_keyset(api: FakeApi) -> None:
     rows = [{"id": f"{n:03}", "updated_at": "2024-01-01T00:00:00Z"} for n in range(9)]
     api.serve("events", rows, style="keyset", page_size=2)

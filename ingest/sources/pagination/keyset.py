@@ -1,6 +1,10 @@
-"""`keyset`: the next page begins behind the last row, told by a few of its fields."""
+"""`keyset`: the next page begins behind the last row, told by a few of its fields.
+
+Where the API reads them as included, each page begins with that row, and the last page holds nothing else.
+"""
 
 from collections.abc import Sequence
+from urllib.parse import parse_qs, urlsplit
 
 from ingest.config import model
 from ingest.errors import SourceChanged
@@ -31,7 +35,10 @@ class Keyset:
             return Stop(f"short page ({count} of {size})")
         if not count:
             return Stop("empty page")
-        return Token(keys=self.keys(received), rows=token.rows + count)
+        keys = self.keys(received)
+        if size is not None and self._asked(received.url) == keys:
+            return self._stuck(keys, count, size)
+        return Token(keys=keys, rows=token.rows + count)
 
     def keys(self, received: Received) -> tuple[str, ...]:
         """Of the last row. Raises SourceChanged where one is missing."""
@@ -41,6 +48,21 @@ class Keyset:
             missing = self._fields[found.index(None)]
             raise SourceChanged(f"the last row has no `{missing}`: no next page can be asked for")
         return keys
+
+    def _asked(self, url: str) -> tuple[str, ...]:
+        """Where the page that came began: behind the last row of the one before, or at the lower bound of the run."""
+        query = parse_qs(urlsplit(url).query, keep_blank_values=True)
+        return tuple(value for name in self._config.fields.values() for value in query.get(name, ()))
+
+    def _stuck(self, keys: tuple[str, ...], count: int, size: int) -> Stop:
+        """The last row is where the page began."""
+        place = ", ".join(f"{name} {key}" for name, key in zip(self._config.fields, keys, strict=True))
+        if count < size:
+            return Stop(f"nothing behind {place}")
+        raise SourceChanged(
+            f"the listing stands still at {place}: a page of {count} rows holds nothing behind it; raise `size`, or add"
+            f" a field that tells these rows apart (if the API knows {', '.join(self._config.fields.values())} at all)"
+        )
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
