@@ -72,7 +72,7 @@ def with_keyset(api: json_server.JsonServer, size: int = 50) -> Reading:
         id: id
         version: revision
         paginate: {{type: keyset, fields: {{revision: revision_gte}}, size_param: _limit, size: {size}}}
-        incremental: keyset
+        incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
 """
     return Reading(source, {})
 

@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,17 @@ def expected(api: datasette.Datasette) -> dict[int, dict[str, object]]:
         connection.close()
 
 
+def add_flights(api: datasette.Datasette, count: int) -> int:
+    """The highest id before."""
+    columns = "year, month, day, carrier, flight, origin, dest, time_hour"
+    with closing(sqlite3.connect(api.database)) as connection, connection:
+        top: int = connection.execute("SELECT max(id) FROM flights").fetchone()[0]
+        for flight in range(count):
+            values = (2013, 12, 31, "ZZ", flight, "JFK", "LAX", "2013-12-31T23:00:00Z")
+            connection.execute(f"INSERT INTO flights ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
+    return top
+
+
 async def stored(ingest: Ingest) -> Iterator[dict[str, object]]:
     done = await ingest("events", "--format", "jsonl")
     return (json.loads(line) for line in done.out.splitlines())
@@ -104,6 +116,24 @@ async def test_flights_arrive_in_one_sqlite_file(some_flights: datasette.Dataset
     await every_row_arrives(Ingest(tmp_path, Engine("embedded", {})), some_flights, "flights")
 
 
+async def test_rows_behind_the_last_one_are_all_that_the_next_run_reads(
+    some_flights: datasette.Datasette, tmp_path: Path
+) -> None:
+    text = configuration(some_flights.url, "flights")
+    paginate = "{type: keyset, fields: {id: id__gt}, size_param: _size, size: 500}"
+    text = text.replace("{type: next_url, from: $.next_url}", paginate).replace("_size: max", "_sort: id")
+    start = text.index("        incremental:")
+    (tmp_path / "ingest.yaml").write_text(
+        f"{text[:start]}        incremental: keyset\n{text[text.index('consumers:') :]}"
+    )
+    ingest = Ingest(tmp_path, Engine("embedded", {}))
+    first = (await ingest("run", "--once", "--json")).json[0]
+    assert (first["outcome"], first["events"]) == ("complete", len(expected(some_flights)))
+    add_flights(some_flights, 3)
+    again = (await ingest("run", "--once", "--json")).json[0]
+    assert (again["events"], again["unchanged"], again["pages"]) == (3, 0, 2)
+
+
 async def test_rows_that_are_added_later_are_all_that_the_next_run_publishes(
     some_flights: datasette.Datasette, engine: Engine, tmp_path: Path
 ) -> None:
@@ -113,14 +143,7 @@ async def test_rows_that_are_added_later_are_all_that_the_next_run_publishes(
     )
     ingest = Ingest(tmp_path, engine)
     await ingest("run", "--source", source, "--once")
-    connection = sqlite3.connect(some_flights.database)
-    columns = "year, month, day, carrier, flight, origin, dest, time_hour"
-    with connection:
-        top = connection.execute("SELECT max(id) FROM flights").fetchone()[0]
-        for flight in range(3):
-            values = (2013, 12, 31, "ZZ", flight, "JFK", "LAX", "2013-12-31T23:00:00Z")
-            connection.execute(f"INSERT INTO flights ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-    connection.close()
+    top = add_flights(some_flights, 3)
     again = (await ingest("run", "--source", source, "--once", "--json")).json[0]
     assert (again["events"], again["unchanged"], again["cursor_from"], again["cursor_to"]) == (
         3,
