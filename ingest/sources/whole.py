@@ -58,4 +58,4 @@ class Wholes:
         if not listing.sweep:
             return None
         number = parse_rfc3339(listing.started, None)
-        return Sweep(number, ends=ends and listing.doubt is None, twice=self._twice)
+        return Sweep(number, ends=ends and listing.doubt is None, twice=self._twice or listing.page.counted)

@@ -7,7 +7,9 @@ import msgspec
 
 from ingest.config import model
 from ingest.errors import SourceChanged
+from ingest.paths import Root
 from ingest.sources.links import links, resolved
+from ingest.sources.pagination.counting import counts, parts
 from ingest.sources.pagination.received import Received
 from ingest.sources.pagination.token import Stop, Token
 from ingest.sources.placement import Placement, Put
@@ -39,7 +41,9 @@ class NextLink:
         url = resolved(received.url, target)
         if self._config.rebase:
             url = urlunsplit(urlsplit(url)._replace(scheme=self._base.scheme, netloc=self._base.netloc))
-        return Token(url=url, rows=token.rows + len(received.records))
+        count = len(received.records)
+        counted = token.counted or counts(parts(received.url), parts(url), count)
+        return Token(url=url, rows=token.rows + count, counted=counted)
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
@@ -73,7 +77,11 @@ class CursorToken:
             return Stop(f"no token at {config.from_}")
         if config.end == "repeat" and found == token.token:
             return Stop("the token was repeated")
-        return Token(token=found, json=json, rows=token.rows + len(received.records))
+        count = len(received.records)
+        before = {} if token.token is None else {"": token.token}
+        ours = config.from_.root is Root.LAST  # what a row has does not count rows, though it may be a number
+        counted = token.counted or (not ours and counts(before, {"": found}, count))
+        return Token(token=found, json=json, rows=token.rows + count, counted=counted)
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
@@ -97,7 +105,9 @@ class ObjectToken:
             return Stop(f"nothing at {self._config.from_}")
         if self._config.end == "empty" and not received.records:
             return Stop("empty page")
-        return Token(params=found, rows=token.rows + len(received.records))
+        count = len(received.records)
+        counted = token.counted or counts(token.params, found, count)
+        return Token(params=found, rows=token.rows + count, counted=counted)
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")

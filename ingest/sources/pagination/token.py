@@ -23,6 +23,7 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
     rows: int = 0  # received in this listing before this page
     total: int | None = None  # as declared last
     moved: bool = False  # the declared total changed during the listing: it no longer ends it
+    counted: bool = False  # what the API named as the next page counts pages or rows
     before: tuple[str, ...] = ()  # marks of the rows of the page before, with `overlap`
     back: bool = False  # we step back, which is no loop
     far: int = 0  # how far we had come when we stepped back
