@@ -15,6 +15,7 @@ from ingest.paths import Root, parse
 from ingest.sources.answers import Answer
 from ingest.sources.links import links
 from ingest.sources.pagination import Received
+from ingest.sources.pagination.counting import counts, parts
 from tests.harness import faults
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import TOKEN_PARAM, Request, Style
@@ -334,6 +335,25 @@ async def test_a_text_stays_a_text_in_a_body(api: FakeApi) -> None:
     say(api, [page(1, n="7"), page(2)])
     await list_all(api.url, {"paginate": {"type": "cursor", "from": "$.n", "body": "$.n"}})
     assert api.requests[1].body == b'{"n":"7"}'
+
+
+@pytest.mark.parametrize(
+    ("asked", "following", "counted"),
+    [
+        ("/x?page=4&limit=50", "/x?page=5&limit=50", True),
+        ("/x", "/x?page=2", True),
+        ("/x?skip=100", "/x?skip=150", True),
+        ("/x?limit=50", "/x?limit=50&$skiptoken=50", True),
+        ("/x/page/4", "/x/page/5", True),
+        ("/x", "/x?start=51", True),
+        ("/x?limit=50", "/x?limit=50&after=abc", False),
+        ("/x?limit=50&after=700", "/x?limit=50&after=1000", False),
+        ("/x?since=1796119761946", "/x?since=1796119761947", False),
+        ("/x?limit=1", "/x?limit=1&c=1e3", False),
+    ],
+)
+def test_a_next_page_that_counts_is_told_from_one_that_stays(asked: str, following: str, counted: bool) -> None:
+    assert counts(parts(asked), parts(following), 50) is counted
 
 
 # ---- objects and keysets

@@ -174,6 +174,19 @@ async def test_where_rows_move_under_an_offset_only_the_second_miss_counts(api: 
     assert found == [[], [], [], ["3"]]  # 2 was back in between
 
 
+@pytest.mark.parametrize(("token", "misses"), [("2", 2), ("3", 2), ("c3Vt", 1), ("1000", 1)])
+async def test_where_a_token_counts_pages_or_rows_only_the_second_miss_counts(
+    api: FakeApi, path: Path, token: str, misses: int
+) -> None:
+    pages = [answer([1, 2, 3], token), answer([4]), *[answer([1, 3, 5], token), answer([4])] * 2]
+    say(api, pages)
+    found = []
+    for _ in range(3):
+        await poll(path, api.url, LINKED)
+        found.append([name for name, _ in await deleted(path)])
+    assert found == [[] if n < misses else ["2"] for n in range(3)]
+
+
 # ---- sweeps beside an incremental stream
 
 

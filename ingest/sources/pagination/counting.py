@@ -1,4 +1,4 @@
-"""Whether what an API names as its next page counts pages or rows. Rows that move then slip from one page to another."""
+"""Whether what an API names as its next page counts pages or rows: then rows that move slip from one to another."""
 
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
