@@ -204,7 +204,7 @@ class Lister:
             records=read.records,
             refused=read.refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
-            remember_from=self._remember_from(progress, records, after),
+            remember_from=self._remember_from(progress, read.listed, after),
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=read.skipped,
