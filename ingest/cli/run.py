@@ -13,11 +13,10 @@ from ingest import topics
 from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
+from ingest.cli.opened import open_source
 from ingest.cli.ops import OpsOption, listening
-from ingest.config.references import resolve
 from ingest.errors import ConfigError, IngestError, Transient
 from ingest.eventlog.place import located
-from ingest.imports import lightly
 from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
@@ -103,27 +102,13 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
 
 async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
     """References of the selected sources are resolved here, and nowhere before."""
-    with lightly():  # the other verbs do without an HTTP client
-        from ingest.sources.auth import State
-        from ingest.sources.auth.keyring import keeps_tokens, open_keyring
-        from ingest.sources.gate import Gate
-        from ingest.sources.http import HttpSource
-        from ingest.sources.transport import open_transport
-
     streams = []
     for name in dict.fromkeys(stream.source for stream in selected):
-        place = app.loaded.within(f"sources.{name}")
-        source = resolve(app.config.sources[name], app.redactor, place)
-        gate = Gate(name, source.limits, await app.rates(), app.holder)
-        transport = await stack.enter_async_context(open_transport(source, app.redactor, where=place, gate=gate))
-        state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
-        keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
+        opened = await open_source(app, name, stack)
         for stream_id in (s for s in selected if s.source == name):
-            stream = source.streams[stream_id.stream]
-            where = app.loaded.where(f"sources.{name}.streams.{stream_id.stream}")
+            stream = opened.source.streams[stream_id.stream]
             target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
-            adapter = HttpSource(source, stream, transport, keyring, app.redactor, where)
-            streams.append(Stream(target, adapter, stream.every))
+            streams.append(Stream(target, opened.stream(stream_id.stream), stream.every))
     return streams
 
 

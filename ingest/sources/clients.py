@@ -5,6 +5,7 @@ What a client shows of us depends on where it goes: our certificate is for those
 """
 
 import ssl
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import httpcore
@@ -19,6 +20,13 @@ MAX_IDLE = 32  # connections that are kept; how many requests are under way is t
 KEEPALIVE = 5.0  # seconds that an idle connection is kept
 USER_AGENT = "ingest/0.1"
 HEADERS = {"accept": "application/json", "accept-encoding": "gzip", "user-agent": USER_AGENT}
+
+
+class AnyClients(Protocol):
+    def of(self, url: str, standing: Standing) -> httpx.AsyncClient:
+        """The client for a URL, where we have that standing."""
+
+    async def aclose(self) -> None: ...
 
 
 class Clients:

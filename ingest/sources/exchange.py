@@ -63,18 +63,21 @@ class Response(NamedTuple):
 ClientOf = Callable[[str, Standing], httpx.AsyncClient]
 """The client for a URL, where we have that standing."""
 
+Trace = Callable[[Request, Response], None]
+"""Is told every request as it went out, with what came back; redirects one by one."""
+
 
 class Exchange:
     """Asks where the rules allow it."""
 
-    def __init__(self, client_of: ClientOf, hosts: Hosts, redactor: Redactor) -> None:
-        self._client_of, self._hosts, self._redactor = client_of, hosts, redactor
+    def __init__(self, client_of: ClientOf, hosts: Hosts, redactor: Redactor, trace: Trace | None = None) -> None:
+        self._client_of, self._hosts, self._redactor, self._trace = client_of, hosts, redactor, trace
         self.home = hosts.home
 
     def toward(self, url: str) -> "Exchange":
         """Asks one origin, which the configuration names, and nothing else."""
         there = Standing.HOME if origin(url) == self._hosts.home else Standing.NAMED
-        return Exchange(lambda url, _: self._client_of(url, there), Hosts(url), self._redactor)
+        return Exchange(lambda url, _: self._client_of(url, there), Hosts(url), self._redactor, self._trace)
 
     async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
         """The answer, redirects followed. What the credentials need to be made is not on the clock.
@@ -146,7 +149,10 @@ class Exchange:
             raise httpx.ReadError(str(exc)) from exc
         names = {name.lower(): value for name, value in response.headers.items()}
         shown = None if standing is Standing.FOREIGN else sent
-        return Response(response.status_code, request, shown, names, content, asked_at, time.time())
+        answer = Response(response.status_code, request, shown, names, content, asked_at, time.time())
+        if self._trace is not None:
+            self._trace(sent, answer)
+        return answer
 
     async def _send(self, request: Request, standing: Standing, timeout: Timeout) -> httpx.Response:
         """Sent again at once when a connection that was kept alive turns out to be closed: no fault of the API."""

@@ -21,9 +21,9 @@ from ingest.sources import Watch, links
 from ingest.sources.answers import Undecodable
 from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
-from ingest.sources.clients import Clients
+from ingest.sources.clients import AnyClients, Clients
 from ingest.sources.clock import SYSTEM, Clock
-from ingest.sources.exchange import Exchange, Response
+from ingest.sources.exchange import Exchange, Response, Trace
 from ingest.sources.gate import Gate, Told, Turn
 from ingest.sources.hosts import Hosts
 from ingest.sources.request import Request
@@ -198,17 +198,25 @@ def _hint(status: int) -> str:
 
 @asynccontextmanager
 async def open_transport(
-    source: Source, redactor: Redactor, clock: Clock = SYSTEM, where: Where = nowhere, gate: Gate | None = None
+    source: Source,
+    redactor: Redactor,
+    clock: Clock = SYSTEM,
+    where: Where = nowhere,
+    gate: Gate | None = None,
+    *,
+    clients: AnyClients | None = None,
+    trace: Trace | None = None,
 ) -> AsyncIterator[Transport]:
-    """Raises ConfigError for hosts and certificates that cannot be used."""
+    """`clients`: in place of those that ask the API. Raises ConfigError for hosts and certificates that cannot be used.
+    """
     try:
         hosts = Hosts(source.base_url, source.allow_hosts, source.auth_hosts)
-        clients = Clients(source.tls, hosts)
+        clients = clients or Clients(source.tls, hosts)
     except UnfitFile as exc:
         raise ConfigError(f"{where(f'tls.{exc.key}')}: {exc}") from exc
     except ValueError as exc:
         raise ConfigError(f"{where('allow_hosts')}: {exc}") from exc
     try:
-        yield Transport(Exchange(clients.of, hosts, redactor), redactor, clock, gate)
+        yield Transport(Exchange(clients.of, hosts, redactor, trace), redactor, clock, gate)
     finally:
         await clients.aclose()

@@ -1,0 +1,60 @@
+"""A source of the configuration, ready to be asked. Its references are resolved here, and nowhere before."""
+
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingest.app import App
+from ingest.config.model import Source
+from ingest.config.references import resolve
+from ingest.imports import lightly
+
+if TYPE_CHECKING:
+    from ingest.sources.auth.keyring import Keyring
+    from ingest.sources.clients import AnyClients
+    from ingest.sources.exchange import Trace
+    from ingest.sources.http import HttpSource
+    from ingest.sources.transport import Transport
+
+
+class Opened(NamedTuple):
+    app: App
+    name: str
+    source: Source
+    transport: "Transport"
+    keyring: "Keyring"
+
+    def stream(self, name: str) -> "HttpSource":
+        from ingest.sources.http import HttpSource
+
+        where = self.app.loaded.where(f"sources.{self.name}.streams.{name}")
+        return HttpSource(
+            self.source, self.source.streams[name], self.transport, self.keyring, self.app.redactor, where
+        )
+
+
+async def open_source(
+    app: App,
+    name: str,
+    stack: AsyncExitStack,
+    *,
+    alone: bool = False,
+    clients: "AnyClients | None" = None,
+    trace: "Trace | None" = None,
+) -> Opened:
+    """`alone`: the pace is ours, not shared with whoever else asks. `clients`: in place of those that ask the API.
+    `trace` is told every exchange."""
+    with lightly():  # the other verbs do without an HTTP client
+        from ingest.sources.auth import State
+        from ingest.sources.auth.keyring import keeps_tokens, open_keyring
+        from ingest.sources.gate import Gate
+        from ingest.sources.transport import open_transport
+
+    where = app.loaded.within(f"sources.{name}")
+    source = resolve(app.config.sources[name], app.redactor, where)
+    gate = Gate(name, source.limits, None if alone else await app.rates(), app.holder)
+    transport = await stack.enter_async_context(
+        open_transport(source, app.redactor, where=where, gate=gate, clients=clients, trace=trace)
+    )
+    state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
+    keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
+    return Opened(app, name, source, transport, keyring)

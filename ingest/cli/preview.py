@@ -1,0 +1,210 @@
+"""`preview`: what a stream would publish, page by page, and why its listing stops. Touches no state."""
+
+import json
+import sys
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from checkpoints import StreamId
+from ingest import topics
+from ingest.app import App
+from ingest.cli import show
+from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
+from ingest.cli.opened import open_source
+from ingest.config.loader import Loaded
+from ingest.errors import ConfigError
+from ingest.event import deletion_id, event_id
+from ingest.eventlog import partition_of
+from ingest.report import Report
+from ingest.sources import Page, SourceRecord
+from ingest.sources.cursor import describe
+from ingest.sources.request import Request
+
+if TYPE_CHECKING:
+    from ingest.sources.exchange import Response, Trace
+    from ingest.sources.recording import Recording
+
+PAGES = 3
+RECORDS = 5  # shown of each page, unless all are asked for
+HTTP_SHOWN = 2000  # characters of a body under --http
+WIDTH = 70  # characters of a record in the table
+COLUMNS = ("eventId", "key", "partition", "occurred at", "position", "record")
+
+
+def preview(
+    source: Annotated[str, typer.Option("--source", "-s", help="Which source.")],
+    stream: Annotated[str, typer.Option("--stream", "-t", help="Which of its streams.")],
+    pages: Annotated[int, typer.Option("--pages", "-p", min=1, help="At most so many pages.")] = PAGES,
+    records: Annotated[int, typer.Option("--records", "-n", min=0, help="Records shown of each page.")] = RECORDS,
+    saved: Annotated[bool, typer.Option("--saved", help="From the saved cursor; else from the beginning.")] = False,
+    http: Annotated[bool, typer.Option("--http", help="Every request and answer, without secrets.")] = False,
+    save: Annotated[Path | None, typer.Option("--save", help="Write the exchanges into this folder.")] = None,
+    replay: Annotated[Path | None, typer.Option("--replay", help="Answer from such a folder, not the API.")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fetch real pages of a stream and show what they would become; publish nothing, save nothing."""
+    configuration = loaded(config)
+    name = StreamId(source, stream)
+    if source not in configuration.config.sources or stream not in configuration.config.sources[source].streams:
+        known = [f"{s}/{t}" for s, part in configuration.config.sources.items() for t in part.streams]
+        raise ConfigError(f"no stream {name}; configured: {', '.join(known) or 'none'}")
+
+    async def work(app: App) -> None:
+        view = _Json(app.loaded, name, records) if as_json else _Plain(app.loaded, name, records)
+        async with AsyncExitStack() as stack:
+            opened = await open_source(
+                app, source, stack, alone=True, clients=_recording(replay), trace=_tracing(http, save)
+            )
+            cursor = await _cursor(app, name) if saved else None
+            view.begin(cursor)
+            report = Report(name)
+            count = 0
+            async for page in opened.stream(stream).pages(cursor, report):
+                count += 1
+                view.page(count, page)
+                if page.stop is not None or count == pages:
+                    break
+            view.end(page.stop or f"--pages {pages}: there is more", report)
+
+    with_app(configuration, work)
+
+
+async def _cursor(app: App, name: StreamId) -> bytes | None:
+    checkpoints, _ = await app.state()
+    return next((one.cursor for one in await checkpoints.list() if one.stream == name), None)
+
+
+class _Previewed:
+    """One record as it would be published, or refused."""
+
+    def __init__(self, loaded: Loaded, name: StreamId) -> None:
+        topic = loaded.config.sources[name.source].streams[name.stream].topic
+        self._name, self.topic = name, topic.format(source=name.source, stream=name.stream)
+        self._partitions = topics.spec(self.topic, loaded.config.topics).partitions
+
+    def record(self, record: SourceRecord) -> dict[str, Any]:
+        name = deletion_id if record.deleted else event_id
+        return {
+            "event_id": name(*self._name, record.id, record.version),
+            "key": record.key,
+            "partition": partition_of(record.key.encode(), self._partitions),
+            "occurred_at": record.occurred_at,
+            "position": record.position,
+            "deleted": record.deleted,
+        }
+
+    def page(self, number: int, page: Page, shown: int) -> dict[str, Any]:
+        return {
+            "page": number,
+            "records": len(page.records),
+            "refused": len(page.refused),
+            "skipped": page.skipped,
+            "cursor": json.loads(REDACTOR.scrub(page.cursor.decode())),
+            "notices": [notice.message for notice in page.notices],
+            "shown": [
+                {**self.record(one), "payload": json.loads(one.value, parse_float=str)} for one in page.records[:shown]
+            ],
+            "dead_letters": [
+                {"error": str(one.error), "payload": one.value.decode("utf-8", "replace")}
+                for one in page.refused[:shown]
+            ],
+        }
+
+
+class _Plain:
+    """For people."""
+
+    def __init__(self, loaded: Loaded, name: StreamId, shown: int) -> None:
+        self._previewed, self._shown = _Previewed(loaded, name), shown
+
+    def begin(self, cursor: bytes | None) -> None:
+        print(f"topic {self._previewed.topic}; from {describe(cursor) or 'the beginning'}")
+
+    def page(self, number: int, page: Page) -> None:
+        counts = f"{len(page.records)} records, {len(page.refused)} dead letters, {page.skipped} left out"
+        print(f"\npage {number}: {counts}; cursor after it: {describe(page.cursor)}")
+        rows = [self._row(record) for record in page.records[: self._shown]]
+        if rows:
+            show.rows(COLUMNS, rows)
+        if len(page.records) > len(rows) > 0:
+            print(f"… and {len(page.records) - len(rows)} more")
+        for refused in page.refused[: self._shown]:
+            text = _short(refused.value.decode("utf-8", "replace"))
+            print(REDACTOR.scrub(f"dead letter: {refused.error}: {text}"))
+        for notice in page.notices:
+            print(REDACTOR.scrub(f"note: {notice.message}"))
+
+    def end(self, why: str, report: Report) -> None:
+        waited = f", waited {report.waited:.1f} s" if report.waited else ""
+        print(
+            f"\nstopped because: {REDACTOR.scrub(why)} ({report.requests} requests, {report.retries} retries{waited})"
+        )
+
+    def _row(self, record: SourceRecord) -> Sequence[str]:
+        found = self._previewed.record(record)
+        text = _short(REDACTOR.scrub(record.value.decode("utf-8", "replace")))
+        cells = [found[name] for name in ("event_id", "key", "partition", "occurred_at", "position")]
+        return [*("-" if cell is None else str(cell) for cell in cells), text]
+
+
+class _Json:
+    """One line for each page, and one at the end."""
+
+    def __init__(self, loaded: Loaded, name: StreamId, shown: int) -> None:
+        self._previewed, self._shown = _Previewed(loaded, name), shown
+
+    def begin(self, cursor: bytes | None) -> None:
+        pass
+
+    def page(self, number: int, page: Page) -> None:
+        print(REDACTOR.scrub(json.dumps(self._previewed.page(number, page, self._shown))))
+
+    def end(self, why: str, report: Report) -> None:
+        last = {"stopped": why, "requests": report.requests, "retries": report.retries}
+        print(REDACTOR.scrub(json.dumps(last)))
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= WIDTH else text[: WIDTH - 1] + "…"
+
+
+def _recording(folder: Path | None) -> "Recording | None":
+    if folder is None:
+        return None
+    from ingest.sources.recording import Recording
+
+    return Recording(folder, REDACTOR)
+
+
+def _tracing(http: bool, save: Path | None) -> "Trace | None":
+    """Shows and keeps what goes over the wire."""
+    if not http and save is None:
+        return None
+    from ingest.sources.recording import Recorder, shown
+
+    recorder = None if save is None else Recorder(save, REDACTOR)
+
+    def trace(sent: Request, response: "Response") -> None:
+        if recorder is not None:
+            recorder(sent, response)
+        if http:
+            _print_exchange(shown(sent, response, REDACTOR))
+
+    return trace
+
+
+def _print_exchange(exchange: dict[str, Any]) -> None:
+    request, response = exchange["request"], exchange["response"]
+    lines = [f"> {request['method']} {request['url']}"]
+    lines += [f"> {name}: {value}" for name, value in request["headers"].items()]
+    lines += [f"> {_short(request['body'])}"] if "body" in request else []
+    lines += [f"< {response['status']}", *(f"< {name}: {value}" for name, value in response["headers"].items())]
+    body = response.get("body", "")
+    lines.append(f"< {body[:HTTP_SHOWN]}{'…' if len(body) > HTTP_SHOWN else ''}")
+    print("\n".join(lines), file=sys.stderr)

@@ -1,0 +1,110 @@
+"""`preview` and `explain`: what a configuration means, shown before anything is published or saved."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest_asyncio
+
+from tests.e2e.command import Engine, Ingest
+from tests.harness.fake_api import FakeApi, numbered
+from tests.unit.sources import reply, say
+
+EMBEDDED = Engine("embedded", {})
+TOKEN = "s3cret-canary-token"
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as server:
+        server.serve("orders", numbered(25), page_size=10)
+        yield server
+
+
+def configured(folder: Path, api: FakeApi) -> Ingest:
+    (folder / "ingest.yaml").write_text(f"""
+version: 1
+sources:
+  shop:
+    base_url: {api.url}
+    auth: {{bearer: "${{env:TOKEN}}"}}
+    streams:
+      orders:
+        path: /orders
+        records: $.data
+        id: id
+        key: account
+        paginate: {{type: next_url, from: $.next}}
+        incremental: {{type: timestamp, field: updated_at, lag: 1m}}
+topics: {{partitions: 5}}
+""")
+    return Ingest(folder, EMBEDDED, TOKEN=TOKEN)
+
+
+async def test_a_preview_shows_what_would_be_published_and_touches_no_state(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api)
+    first, second, last = (
+        json.loads(line)
+        for line in (await ingest("preview", "-s", "shop", "-t", "orders", "-p", "2", "--json")).out.splitlines()
+    )
+    shown = first["shown"][0]
+    assert shown["event_id"].startswith("shop:orders:evt_0000001@~")
+    assert (shown["key"], shown["payload"]["id"]) == ("acct_1", "evt_0000001")
+    assert 0 <= shown["partition"] < 5
+    assert (first["records"], second["records"], second["cursor"]["listing"]["n"]) == (10, 10, 2)
+    assert "there is more" in last["stopped"]
+    assert not (tmp_path / ".ingest").exists()
+
+
+async def test_it_says_why_the_listing_stopped_and_what_becomes_a_dead_letter(api: FakeApi, tmp_path: Path) -> None:
+    say(api, [reply('{"data":[{"id":1,"account":"a"},{"id":null}]}')], "/orders")
+    done = await configured(tmp_path, api)("preview", "-s", "shop", "-t", "orders")
+    assert "stopped because: no URL at $.next (1 requests, 0 retries)" in done.out
+    assert "1 records, 1 dead letters, 0 left out" in done.out
+    assert 'dead letter: `id` (id) is null or missing: {"id":null}' in done.out
+
+
+async def test_exchanges_are_shown_and_kept_without_secrets_and_answer_without_the_api(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    ingest, asked = configured(tmp_path, api), ("preview", "-s", "shop", "-t", "orders", "-p", "9", "--json")
+    live = await ingest(*asked, "--http", "--save", "kept")
+    kept = sorted((tmp_path / "kept").iterdir())
+    assert [file.name for file in kept] == ["001.json", "002.json", "003.json"]
+    assert "> authorization: Bearer ***" in live.err
+    assert TOKEN not in live.out + live.err + "".join(file.read_text() for file in kept)
+    requests = len(api.requests)
+    again = await ingest(*asked, "--replay", "kept")
+    assert len(api.requests) == requests
+
+    def without_times(text: str) -> list[object]:
+        lines = [json.loads(line) for line in text.splitlines()]
+        return [{k: v for k, v in line.items() if k != "cursor"} for line in lines]
+
+    assert without_times(again.out) == without_times(live.out)
+
+
+async def test_an_exchange_that_was_not_kept_is_an_error_that_names_it(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api)
+    await ingest("preview", "-s", "shop", "-t", "orders", "-p", "1", "--save", "kept")
+    (tmp_path / "kept" / "002.json").unlink(missing_ok=True)
+    done = await ingest("preview", "-s", "shop", "-t", "orders", "--replay", "kept", code=2)
+    assert f"kept holds no answer to GET {api.url}/orders?token=t10" in done.err
+
+
+async def test_a_stream_that_is_not_configured_is_named(api: FakeApi, tmp_path: Path) -> None:
+    done = await configured(tmp_path, api)("preview", "-s", "shop", "-t", "order", code=2)
+    assert "no stream shop/order; configured: shop/orders" in done.err
+
+
+async def test_explain_shows_every_value_and_where_it_stands(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api)
+    found = {one["key"]: one for one in (await ingest("explain", "--json")).json}
+    assert found["sources.shop.streams.orders.key"] == {
+        "key": "sources.shop.streams.orders.key", "value": "account", "from": "ingest.yaml:12:14"
+    }  # fmt: skip
+    assert found["sources.shop.retry.attempts"]["from"] == "default"
+    assert found["sources.shop.auth.bearer"]["value"] == "${env:TOKEN}"
+    plain = (await ingest("explain", "-s", "shop", "-t", "orders")).out
+    assert "sources.shop.streams.orders.incremental.lag: 60.0" in plain
+    assert "topics." not in plain
