@@ -4,7 +4,7 @@ An outage of the log ends a membership, not the consumer: it joins again. New to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -82,6 +82,7 @@ class Runner:
 
     async def _goals(self, patterns: Sequence[str]) -> Mapping[str, "Goal"]:
         found = matching(await self.admin.topics(), patterns, self.name)
+        await self._permitted({*found, *_literal(patterns)})
         ids = await self.admin.topic_ids(found)
         infos = await self.admin.describe(found)
         await self.prepare([topic_for(topic, self.name) for topic in infos])
@@ -96,6 +97,7 @@ class Runner:
                 try:
                     found = await self._new_topics(patterns)
                     if not begun:
+                        await self._permitted({*found, *_literal(patterns)})
                         await self.prepare([topic_for(topic, self.name) for topic in found])
                 except Transient as exc:
                     log.warning("cannot look for topics yet", consumer=self.name, error=str(exc))
@@ -112,6 +114,10 @@ class Runner:
                 await _wait(stop, DISCOVER_EVERY if self.tallies else FIRST_EVERY)
         return list(self.tallies.values())
 
+    async def _permitted(self, topics: Iterable[str]) -> None:
+        """Raises ConfigError where the log does not let us read. One that may not even be seen is not in its list."""
+        await self.admin.permits(reads={topic: f"{self.name}.{topic}" for topic in topics})
+
     async def _new_topics(self, patterns: Sequence[str]) -> list[str]:
         return [t for t in matching(await self.admin.topics(), patterns, self.name) if t not in self.tallies]
 
@@ -126,6 +132,7 @@ class Runner:
                 if finish is not None and await finish.reached(()):
                     return  # perhaps by another process, which on SQLite would not let us in
                 if not prepared:
+                    await self._permitted([topic])
                     await self.prepare([topic_for(topic, self.name)])
                     prepared = True
                 async with self._subscribe(tally) as subscription:
@@ -198,6 +205,10 @@ class Runner:
             for counter in (metrics.rebalances, metrics.rejoins, metrics.trimmed, metrics.replaced):
                 counter.labels(topic, tally.group)  # from the start: `increase` does not see a first value
         return self.tallies[topic]
+
+
+def _literal(patterns: Sequence[str]) -> set[str]:
+    return {pattern for pattern in patterns if not any(mark in pattern for mark in "*?[")}
 
 
 class Goal(NamedTuple):

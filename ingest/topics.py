@@ -37,10 +37,13 @@ def spec(name: str, config: Topics) -> TopicSpec:
 
 
 async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicated: bool) -> None:
-    """Every topic exists afterwards, and is safe. `replicated`: the log has brokers (SQLite has none).
+    """Every topic exists afterwards, is safe, and may be written by us. `replicated`: the log has brokers (SQLite has
+    none).
 
-    Raises ConfigError: one is missing and may not be created, or is not as safe as `durability: production` wants."""
+    Raises ConfigError: one is missing and may not be created, is not as safe as `durability: production` wants, or the
+    log does not let us."""
     specs = [spec(name, config) for name in sorted(set(names))]
+    await admin.permits(writes=[s.name for s in specs])
     found = await admin.describe([s.name for s in specs])
     missing = [s for s in specs if s.name not in found]
     if replicated:
@@ -52,6 +55,7 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
         created = await admin.create(missing)
         if created:
             log.info("topics created", topics=list(created))
+            await admin.permits(writes=created)
         found = await admin.describe([s.name for s in specs])
     there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
     _check_differences(there, TopicSpec._fields if replicated else ("partitions", "retention_ms", "max_message"))

@@ -28,6 +28,8 @@ class Credentials:
     tls: ssl.SSLContext | None = None
     where: Where = nowhere
     """Keys of `log.security` → their place in the file."""
+    certified: bool = False
+    """We show a certificate."""
     learned: Callable[[str], None] = field(default=lambda token: None, repr=False)
     """Told every token that was fetched, to keep it out of what people read."""
 
@@ -76,5 +78,6 @@ def credentials(security: Security | None, secrets: Redactor, where: Where = now
         security.scopes,
         tls,
         where,
+        files["cert"] is not None,
         lambda token: secrets.renew("log.security.token", token),
     )

@@ -17,6 +17,8 @@ UNKNOWN_TOPIC = ""
 """Stands where a topic's id stands when nobody knows it: brokers before Kafka 2.8 have none, and neither had version
 0.1.0 of this program."""
 
+NOTHING: Mapping[str, str] = {}
+
 JAVA_SEED = 0x9747B28C  # org.apache.kafka.common.utils.Utils.murmur2
 
 
@@ -193,6 +195,10 @@ class Admin(Protocol):
 
         Raises ConfigError when the log refuses a topic (a replication factor above the number of brokers).
         """
+
+    async def permits(self, *, writes: Collection[str] = (), reads: Mapping[str, str] = NOTHING) -> None:
+        """Raises ConfigError when the log would not let us write or read topics: names the rights that are missing and
+        how to give them. `reads`: topic → group. Topics that do not exist are passed over."""
 
 
 class Reader(Protocol):

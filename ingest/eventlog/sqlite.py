@@ -5,7 +5,7 @@ A page is one transaction, so it is in the log as a whole or not at all. Offsets
 
 import sqlite3
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import lru_cache
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from checkpoints import Leases
 from ingest.errors import IngestError
 from ingest.event import Form, Message, Record
 from ingest.eventlog import (
+    NOTHING,
     Admin,
     Published,
     Publisher,
@@ -122,6 +123,9 @@ class SqliteAdmin:
     async def create(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         with translated():
             return await self._database.write(lambda connection: _create(connection, specs))
+
+    async def permits(self, *, writes: Collection[str] = (), reads: Mapping[str, str] = NOTHING) -> None:
+        """Who may open the file may do everything."""
 
 
 class SqliteReader:

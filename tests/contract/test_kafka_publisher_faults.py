@@ -25,7 +25,7 @@ from ingest.errors import BadRecord, ConfigError, LogUnavailable
 from ingest.event import Form, Message
 from ingest.eventlog import partition_of
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka.client import Cluster
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.kafka.producer import HandedBack, Producer
 from ingest.eventlog.kafka.publisher import Patience
 from tests.contract.eventlogs import HEADERS, message, new_topic, numbered, read_all

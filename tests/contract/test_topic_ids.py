@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer
 from ingest.errors import ConfigError
 from ingest.eventlog import UNKNOWN_TOPIC, EventLog
 from ingest.eventlog.kafka import KafkaLog
-from ingest.eventlog.kafka.topic_ids import topic_ids
+from ingest.eventlog.kafka.metadata import topic_ids
 from ingest.eventlog.kafka.watchdog import Times
 from ingest.eventlog.place import located, same_place
 from tests.contract.anew import delete, make_anew

@@ -17,7 +17,8 @@ from ingest.config.credentials import credentials
 from ingest.config.loader import parse
 from ingest.errors import ConfigError, IngestError, LogUnavailable
 from ingest.event import Record
-from ingest.eventlog.kafka import KafkaLog
+from ingest.eventlog.kafka import DEFAULT_TIMES, KafkaLog
+from ingest.eventlog.kafka.watchdog import Times
 from ingest.redaction import Redactor
 from tests.contract.eventlogs import (
     DEADLINE,
@@ -56,7 +57,14 @@ def log(guarded: Guarded) -> Log:
     """`log("SASL", mechanism="PLAIN", …)`: the log that a file with these keys means, one of them in each line."""
     files = {"CA": guarded.authority.ca, "CERT": guarded.client.cert, "KEY": guarded.client.key}
 
-    def opened(listener: str, *, host: str = "localhost", secrets: Redactor | None = None, **keys: object) -> KafkaLog:
+    def opened(
+        listener: str,
+        *,
+        host: str = "localhost",
+        secrets: Redactor | None = None,
+        times: Times = DEFAULT_TIMES,
+        **keys: object,
+    ) -> KafkaLog:
         lines = ["version: 1", "log:", f"  url: kafka://{guarded.server(listener, host)}", "  security:"]
         lines += [f"    {key}: {files.get(str(value), value)}" for key, value in keys.items()]
         loaded = parse("\n".join(lines))
@@ -64,7 +72,7 @@ def log(guarded: Guarded) -> Log:
         address = addresses.log(loaded.config, redactor, loaded.where)
         assert isinstance(address, KafkaAddress) and loaded.config.log is not None
         within = loaded.within("log.security")
-        return KafkaLog(address.bootstrap, credentials(loaded.config.log.security, redactor, within))
+        return KafkaLog(address.bootstrap, credentials(loaded.config.log.security, redactor, within), times=times)
 
     return opened
 
@@ -250,6 +258,47 @@ async def test_nothing_is_lost_when_the_broker_cuts_connections_whose_token_is_o
                     await subscription.commit(batch)
     assert got == [b"first", *sent]
     assert [record.value for record in await read_all(opened, topic)] == got
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+async def test_credentials_that_are_refused_while_we_run_are_no_outage_and_are_taken_again_when_they_are_right(
+    log: Log, guarded: Guarded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mechanism: str
+) -> None:
+    """The broker cuts every connection soon, and lets nobody in again with what the file holds meanwhile."""
+    monkeypatch.setattr("ingest.eventlog.kafka.publisher.DOUBT_AFTER", 0.5)
+    monkeypatch.setattr("ingest.eventlog.kafka.admin.ASK_PATIENCE", 0.5)
+    monkeypatch.setattr("ingest.eventlog.kafka.cluster.REQUEST_TIMEOUT_MS", 2_000)
+    right = PASSWORD if mechanism == "PLAIN" else guarded.tokens.token(USER)
+    wrong = "not-the-password" if mechanism == "PLAIN" else guarded.tokens.token(USER, seconds=-300)
+    file = tmp_path / "secret"
+    file.write_text(right)
+    user = {"username": USER} if mechanism == "PLAIN" else {}
+    opened = log(
+        "CUT",
+        times=Times(look_every=0.3),
+        protocol="SASL_PLAINTEXT",
+        mechanism=mechanism,
+        password=f'"${{file:{file}}}"',
+        **user,
+    )
+    topic, store = await new_topic(opened), Store()
+    async with opened.publisher() as publisher, opened.admin() as admin:
+        async with opened.subscribe(topic, unique("g"), store, records=50, bytes=99_999, wait=WAIT) as subscription:
+            await publisher.publish(topic, numbered(1))
+            await batches_of(subscription, 1)
+            file.write_text(wrong)
+            for again in (
+                lambda: publisher.publish(topic, numbered(1)),
+                lambda: admin.describe([topic]),
+                subscription.next_batch,
+            ):
+                with pytest.raises(ConfigError, match=r"ingest\.yaml:7:.* does not let us in: .*; look at the"):
+                    async with asyncio.timeout(DEADLINE):
+                        while True:
+                            await again()
+        file.write_text(right)
+        await publisher.publish(topic, numbered(1))
+        assert sum((await admin.describe([topic]))[topic].end_offsets) >= 2
 
 
 class Issuer:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from ingest.config.credentials import Credentials
 from ingest.eventlog import Admin, Publisher, Reader, StartOffsets, Subscription
 from ingest.eventlog.kafka.admin import open_admin
-from ingest.eventlog.kafka.client import OPEN, Cluster
+from ingest.eventlog.kafka.cluster import OPEN, Cluster
 from ingest.eventlog.kafka.membership import open_subscription
 from ingest.eventlog.kafka.publisher import PATIENCE, Patience, open_publisher
 from ingest.eventlog.kafka.reader import open_reader

@@ -1,7 +1,7 @@
 """Topics of a Kafka cluster: which there are, what they are, and the missing ones made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TypeVar
@@ -9,19 +9,25 @@ from typing import TypeVar
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.client import CoordinationType
 from aiokafka.errors import (
+    GroupAuthorizationFailedError,
     InvalidReplicationFactorError,
     KafkaError,
     NoError,
+    PolicyViolationError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
 
 from ingest.errors import ConfigError, LogUnavailable
-from ingest.eventlog import TopicInfo, TopicSpec
-from ingest.eventlog.kafka.client import Cluster, meaning, open_consumer, started, translated
-from ingest.eventlog.kafka.topic_ids import topic_ids
+from ingest.eventlog import NOTHING, TopicInfo, TopicSpec
+from ingest.eventlog.kafka.client import open_consumer, started
+from ingest.eventlog.kafka.cluster import Cluster
+from ingest.eventlog.kafka.metadata import permitted, topic_ids
+from ingest.eventlog.kafka.rights import REFUSALS, Right, refusal
 from ingest.eventlog.place import CREATION_GRACE, POLL, missing
 
 LEADERS_TIMEOUT = 30.0  # seconds until every partition of a new topic has a leader
@@ -36,28 +42,31 @@ T = TypeVar("T")
 class KafkaAdmin:
     """Made by `open_admin`."""
 
-    def __init__(self, client: AIOKafkaAdminClient, consumer: AIOKafkaConsumer) -> None:
-        self._client = client
-        self._consumer = consumer
+    def __init__(self, cluster: Cluster, client: AIOKafkaAdminClient, consumer: AIOKafkaConsumer) -> None:
+        self._cluster, self._client, self._consumer = cluster, client, consumer
 
     async def identity(self) -> str:
-        with translated("ask for the cluster's id"):
+        async with self._asking("ask for the cluster's id"):
             return f"kafka:{(await self._client.describe_cluster())['cluster_id']}"
 
     async def topic_ids(self, topics: Sequence[str]) -> Mapping[str, str]:
-        with translated("ask for the ids of topics"):
+        async with self._asking("ask for the ids of topics"):
             return await topic_ids(self._client._client, topics)
 
     async def topics(self) -> Sequence[str]:
-        with translated("list topics"):
+        async with self._asking("list topics"):
             found = await _patiently(self._client.describe_topics)
         return sorted(t["topic"] for t in found if not t["is_internal"] and not t["topic"].startswith("__"))
 
     async def describe(self, topics: Sequence[str]) -> Mapping[str, TopicInfo]:
-        with translated("describe topics"):
+        async with self._asking("describe topics"):
             every = {t["topic"]: t["partitions"] for t in await _patiently(self._client.describe_topics)}
             found = {name: every[name] for name in topics if every.get(name)}
+            if hidden := [name for name in topics if name not in every]:
+                await topic_ids(self._client._client, hidden)  # raises where one may not be seen
+        async with self._asking("describe topics", may="DescribeConfigs"):
             configs = await topic_configs(self._client, found)
+        async with self._asking("ask for the offsets of topics"):
             partitions = [TopicPartition(name, p["partition"]) for name, ps in found.items() for p in ps]
             for name in found:  # else asking for offsets fails at first, and is tried again after the back-off
                 await self._consumer._client._wait_on_metadata(name)
@@ -86,26 +95,81 @@ class KafkaAdmin:
     async def create(self, specs: Sequence[TopicSpec]) -> Sequence[str]:
         if not specs:
             return []
-        with translated("create topics"):
+        async with self._asking("create topics", may="Create"):
             wanted = [_new_topic(spec) for spec in specs]
             response = await _patiently(lambda: self._client.create_topics(wanted))
         by_name = {spec.name: spec for spec in specs}
-        created = []
+        created, rights = [], []
         for name, code, message, *_ in response.topic_errors:
             error = for_code(code)
             if error is NoError:
                 created.append(name)
+            elif error in REFUSALS:
+                rights.append(Right("Create", "topic", name))
             elif error is not TopicAlreadyExistsError:
-                raise _refusal(by_name[name], error, message)
+                raise self._refusal(by_name[name], error, message)
+        if rights:
+            raise self._lacking(sorted(rights), "create topics")
         await self._wait_for_leaders(created)
         return created
+
+    async def permits(self, *, writes: Collection[str] = (), reads: Mapping[str, str] = NOTHING) -> None:
+        doing = "ask what we may do"
+        async with self._asking(doing):
+            allowed = await permitted(self._client._client, [*{*writes, *reads}])
+        missing = [
+            Right(operation, "topic", topic)
+            for topic, operations in sorted(allowed.items())
+            for operation, wanted in (("Write", topic in writes), ("Read", topic in reads), ("DescribeConfigs", True))
+            if wanted and operation not in operations
+        ]
+        missing += [Right("Read", "group", group) for group in reads.values() if not await self._finds(group)]
+        if missing:
+            raise self._lacking(missing, doing)
+
+    def _lacking(self, rights: Sequence[Right], doing: str) -> ConfigError:
+        return refusal(rights, doing, self._cluster.bootstrap, self._cluster.credentials)
+
+    async def _finds(self, group: str) -> bool:
+        """False: its coordinator does not speak to us. One that is away will say so when the group is joined."""
+        try:
+            await self._client._client.coordinator_lookup(CoordinationType.GROUP, group)
+        except GroupAuthorizationFailedError:
+            return False
+        except KafkaError:
+            pass
+        return True
+
+    @asynccontextmanager
+    async def _asking(self, doing: str, *, may: str = "Describe") -> AsyncIterator[None]:
+        try:
+            with self._cluster.translated(doing, may=may):
+                yield
+        except LogUnavailable:
+            await self._cluster.still_lets_us_in()
+            raise
+
+    def _refusal(self, spec: TopicSpec, error: type[Exception], message: str | None) -> Exception:
+        if error is InvalidReplicationFactorError:
+            return ConfigError(
+                f"Kafka refuses topic {spec.name}: {message} On fewer than {spec.replication} brokers, "
+                f"`topics: {{replication: 1, min_insync: 1, durability: relaxed}}` works, without replicas"
+            )
+        if error is PolicyViolationError:
+            return ConfigError(
+                f"Kafka refuses topic {spec.name}, by a policy of its brokers (create.topic.policy.class.name):"
+                f" {message}. Change `topics`, or have the topic made by who may"
+            )
+        if getattr(error, "retriable", False):
+            return self._cluster.meaning(error(message), f"create topic {spec.name}")
+        return ConfigError(f"Kafka refuses topic {spec.name}: {error.__name__}: {message}")
 
     async def _wait_for_leaders(self, topics: Sequence[str]) -> None:
         waiting = set(topics)
         try:
             async with asyncio.timeout(LEADERS_TIMEOUT):
                 while waiting:
-                    with translated("wait for the leaders of new topics"):
+                    with self._cluster.translated("wait for the leaders of new topics"):
                         found = await _patiently(partial(self._client.describe_topics, sorted(waiting)))
                     waiting -= {t["topic"] for t in found if _led(t["partitions"])}
                     if waiting:
@@ -117,7 +181,7 @@ class KafkaAdmin:
 @asynccontextmanager
 async def open_admin(cluster: Cluster) -> AsyncIterator[KafkaAdmin]:
     async with _open_client(cluster) as client, open_consumer(cluster) as consumer:
-        yield KafkaAdmin(client, consumer)
+        yield KafkaAdmin(cluster, client, consumer)
 
 
 async def max_message_bytes(cluster: Cluster, topic: str) -> int:
@@ -125,7 +189,7 @@ async def max_message_bytes(cluster: Cluster, topic: str) -> int:
     async with _open_client(cluster) as client:
         deadline = asyncio.get_running_loop().time() + CREATION_GRACE
         while True:
-            with translated(f"read the configuration of topic {topic}"):
+            with cluster.translated(f"read the configuration of topic {topic}", may="DescribeConfigs"):
                 configs = await topic_configs(client, [topic])
             if topic in configs:
                 return int(configs[topic][MAX_MESSAGE])
@@ -147,7 +211,7 @@ async def topic_configs(client: AIOKafkaAdminClient, topics: Iterable[str]) -> d
             if error is NoError:
                 result[name] = {entry[0]: entry[1] for entry in entries}
             elif error is not UnknownTopicOrPartitionError:
-                raise error(f"topic {name}: {message}")
+                raise error(name if error is TopicAuthorizationFailedError else f"topic {name}: {message}")
     return result
 
 
@@ -190,14 +254,3 @@ def _new_topic(spec: TopicSpec) -> NewTopic:
             "message.timestamp.type": "CreateTime",
         },
     )
-
-
-def _refusal(spec: TopicSpec, error: type[Exception], message: str | None) -> Exception:
-    if error is InvalidReplicationFactorError:
-        return ConfigError(
-            f"Kafka refuses topic {spec.name}: {message} On fewer than {spec.replication} brokers, "
-            f"`topics: {{replication: 1, min_insync: 1, durability: relaxed}}` works, without replicas"
-        )
-    if getattr(error, "retriable", False):
-        return meaning(error(message), f"create topic {spec.name}")
-    return ConfigError(f"Kafka refuses topic {spec.name}: {error.__name__}: {message}")

@@ -1,80 +1,24 @@
-"""What every client of a Kafka cluster shares: settings, a bounded start and stop, and what aiokafka's errors mean."""
+"""What every client of a Kafka cluster shares: a bounded start and stop, and the password of the moment."""
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.client import AIOKafkaClient
 
-from ingest.config.credentials import Credentials
-from ingest.errors import ConfigError, IngestError, LogUnavailable
+from ingest.errors import ConfigError
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.kafka.diagnosis import diagnosed
-from ingest.eventlog.kafka.tokens import NoToken, Tokens
+from ingest.eventlog.kafka.rights import REFUSALS
+from ingest.eventlog.kafka.tokens import NoToken
 
 START_TIMEOUT = 30.0  # seconds to reach a broker
 BROKER_TIMEOUT = 5.0  # seconds to reach one of the brokers that a bootstrap server names
 STOP_TIMEOUT = 10.0  # seconds to leave politely, then connections are cut
-REQUEST_TIMEOUT_MS = 30_000
-METADATA_MAX_AGE_MS = 30_000  # new partitions are seen within this time
-RETRY_BACKOFF_MS = 200
 FETCH_WAIT_MS = 10  # that a broker holds a fetch beyond the end, where what is read ends somewhere
-
-FOR_A_PERSON = (
-    errors.TopicAuthorizationFailedError,
-    errors.GroupAuthorizationFailedError,
-    errors.ClusterAuthorizationFailedError,
-    errors.AuthenticationFailedError,
-    errors.AuthenticationMethodNotSupported,
-    errors.SaslAuthenticationFailed,
-    errors.UnsupportedSaslMechanismError,
-    errors.InvalidTopicError,
-    errors.InvalidGroupIdError,
-    errors.InconsistentGroupProtocolError,
-)
-
-
-OPEN = Credentials("PLAINTEXT")
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Which brokers, and how they let us in."""
-
-    bootstrap: str  # host:port, several of them joined by commas
-    credentials: Credentials = OPEN
-
-    def __str__(self) -> str:
-        return self.bootstrap
-
-    def settings(self) -> dict[str, object]:
-        """Arguments that every aiokafka client takes."""
-        return {
-            **self.connection(),
-            "bootstrap_servers": self.bootstrap,
-            "metadata_max_age_ms": METADATA_MAX_AGE_MS,
-            "retry_backoff_ms": RETRY_BACKOFF_MS,
-        }
-
-    def connection(self) -> dict[str, object]:
-        """Those of them that a single connection takes. The password is the one of this moment."""
-        has = self.credentials
-        found: dict[str, object] = {"client_id": "ingest", "request_timeout_ms": REQUEST_TIMEOUT_MS}
-        found |= {"security_protocol": has.protocol, "ssl_context": has.tls}
-        if has.mechanism == "OAUTHBEARER":
-            found |= {"sasl_mechanism": has.mechanism, "sasl_oauth_token_provider": self._tokens}
-        elif has.mechanism is not None:
-            found |= {"sasl_mechanism": has.mechanism, "sasl_plain_username": has.username}
-            found["sasl_plain_password"] = has.secret()
-        return found
-
-    @cached_property
-    def _tokens(self) -> Tokens:
-        return Tokens(self.credentials)
 
 
 class Client(Protocol):
@@ -83,31 +27,39 @@ class Client(Protocol):
     async def start(self) -> None: ...
 
 
-def meaning(exc: BaseException, doing: str) -> IngestError:
-    """What an error of aiokafka, of the network or of a deadline means. `raise … from exc` is the caller's."""
-    if isinstance(exc, NoToken):
-        return exc.meaning
-    kind = ConfigError if isinstance(exc, FOR_A_PERSON) else LogUnavailable
-    return kind(f"Kafka: {doing}: {type(exc).__name__} {exc}".rstrip())
-
-
-@contextmanager
-def translated(doing: str) -> Iterator[None]:
-    """`doing`: what we did, for the message, as in "commit offsets of orders"."""
-    try:
-        yield
-    except (errors.KafkaError, OSError) as exc:  # TimeoutError is an OSError
-        raise meaning(exc, doing) from exc
-
-
 async def started(client: Client, cluster: Cluster) -> None:
     """Returns when a broker answers, not only a bootstrap server. Raises ConfigError where a person must act."""
+    inner: AIOKafkaClient = getattr(client, "client", None) or client._client  # type: ignore[attr-defined]
+    if inner._sasl_plain_password is not None:
+        _Renewing.make(inner, cluster.credentials.secret)
+    doing = f"connect to {cluster}"
     try:
         await asyncio.wait_for(client.start(), START_TIMEOUT)
-        await _reach(getattr(client, "client", None) or client._client)  # type: ignore[attr-defined]
+        await _reach(inner)
+    except REFUSALS as exc:  # who may write nowhere gets no producer's id
+        raise cluster.meaning(exc, doing, may="Write") from exc
     except (errors.KafkaError, OSError) as exc:  # TimeoutError is an OSError
-        doing = f"connect to {cluster}"
         raise await diagnosed(cluster.bootstrap, cluster.connection(), cluster.credentials, doing, exc) from exc
+
+
+class _Renewing(AIOKafkaClient):  # type: ignore[misc]  # aiokafka has no types
+    """aiokafka keeps the password with which it began. This one asks for it whenever it connects: the file that it is
+    in may have changed since."""
+
+    _secret: Callable[[], str]
+
+    @classmethod
+    def make(cls, client: AIOKafkaClient, secret: Callable[[], str]) -> None:
+        client.__dict__.pop("_sasl_plain_password")
+        client._secret = secret
+        client.__class__ = cls
+
+    @property
+    def _sasl_plain_password(self) -> str:
+        try:
+            return self._secret()
+        except ConfigError as exc:
+            raise NoToken(exc) from exc
 
 
 async def _reach(client: AIOKafkaClient) -> None:

@@ -8,10 +8,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from ingest.eventlog import Span
+from ingest.eventlog.kafka.member import Member
 
 log = structlog.get_logger()
 
@@ -19,10 +19,8 @@ COMMIT_TIMEOUT = 10.0  # seconds
 
 
 class Commits:
-    """Of one member on one topic."""
-
-    def __init__(self, consumer: AIOKafkaConsumer, topic: str) -> None:
-        self._consumer, self._topic = consumer, topic
+    def __init__(self, member: Member) -> None:
+        self._member = member
         self._committed: dict[int, int] = {}  # partition → offset, since `begin_again`
         self._committing: asyncio.Task[None] | None = None
 
@@ -43,20 +41,21 @@ class Commits:
             await asyncio.gather(self._committing, return_exceptions=True)
 
     async def _commit(self, ends: Mapping[int, int]) -> None:
+        topic = self._member.topic
         if self._committing is not None and not self._committing.done():
             await asyncio.wait({self._committing}, timeout=COMMIT_TIMEOUT)
             if not self._committing.done():
-                log.warning("offsets not committed yet: an earlier commit is under way", topic=self._topic)
+                log.warning("offsets not committed yet: an earlier commit is under way", topic=topic)
                 return
-        offsets = {TopicPartition(self._topic, partition): end for partition, end in ends.items()}
-        self._committing = asyncio.create_task(self._consumer.commit(offsets))
+        offsets = {self._member.at(partition): end for partition, end in ends.items()}
+        self._committing = asyncio.create_task(self._member.consumer.commit(offsets))
         self._committing.add_done_callback(_looked_at)
         try:
             await asyncio.wait_for(asyncio.shield(self._committing), COMMIT_TIMEOUT)
         except (CommitFailedError, IllegalStateError) as exc:
-            log.debug("offsets not committed: the partitions are no longer ours", topic=self._topic, error=repr(exc))
+            log.debug("offsets not committed: the partitions are no longer ours", topic=topic, error=repr(exc))
         except (KafkaError, OSError) as exc:
-            log.warning("offsets not committed: lag will look too large", topic=self._topic, error=repr(exc))
+            log.warning("offsets not committed: lag will look too large", topic=topic, error=repr(exc))
         else:
             self._committed.update(ends)
 

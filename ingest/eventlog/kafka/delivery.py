@@ -1,15 +1,17 @@
 """One page on its way to its topic: what became of its messages so far, and whether a refusal means one or all."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from aiokafka.errors import MessageSizeTooLargeError, RecordListTooLargeError
 
-from ingest.errors import ConfigError, LogUnavailable
+from ingest.errors import ConfigError, IngestError, LogUnavailable
 from ingest.eventlog import Published, Refused
 from ingest.eventlog.kafka.batches import Page
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.kafka.producer import INVALID_RECORD, Refusal
 from ingest.eventlog.kafka.supervisor import Supervisor
 from ingest.eventlog.kafka.unacked import Unacknowledged
@@ -22,6 +24,7 @@ TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 class Delivery:
     """Shared by the lanes of the page. `limit`: reads the topic's max.message.bytes anew."""
 
+    cluster: Cluster
     topic: str
     page: Page
     producers: Supervisor
@@ -30,8 +33,12 @@ class Delivery:
     acknowledged: int = 0
     bytes: int = 0
     refused: list[Refused] = field(default_factory=list)
+    heard_at: float = field(default_factory=time.monotonic)
     waits_for: str = ""  # why something was sent again
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def meaning(self, exc: BaseException) -> IngestError:
+        return self.cluster.meaning(exc, f"publish to {self.topic}", may="Write", topic=self.topic)
 
     def published(self) -> Published:
         """Raises ConfigError where it is the topic that refuses, and not the record."""
@@ -43,7 +50,15 @@ class Delivery:
     def waited_for(self) -> str:
         return f"; last: {self.waits_for}" if self.waits_for else ""
 
+    def silent(self, seconds: float) -> bool:
+        """Nothing was acknowledged for so long; said once in that time."""
+        silent = time.monotonic() - self.heard_at >= seconds
+        if silent:
+            self.heard_at = time.monotonic()
+        return silent
+
     def acknowledge(self, messages: int, size: int) -> None:
+        self.heard_at = time.monotonic()
         self.acknowledged += messages
         self.bytes += size
 

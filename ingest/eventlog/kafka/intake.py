@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import IllegalStateError
 
 from ingest.errors import LogUnavailable
 from ingest.eventlog import UNKNOWN_TOPIC, Batch, Span
-from ingest.eventlog.kafka.client import translated
+from ingest.eventlog.kafka.member import Member
 from ingest.eventlog.kafka.records import KafkaRecord
 from ingest.eventlog.place import Place, trimmed
 
@@ -27,19 +27,12 @@ Jump = tuple[int, int, int]
 
 
 class Intake:
-    """Of one member on one topic. `start_over`: called where the log turns out to be another one than we read."""
+    """`start_over`: called where the log turns out to be another one than we read."""
 
     def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        topic: str,
-        start_over: Callable[[], None],
-        *,
-        records: int,
-        bytes: int,
-        wait: float,
+        self, member: Member, start_over: Callable[[], None], *, records: int, bytes: int, wait: float
     ) -> None:
-        self._consumer, self._topic = consumer, topic
+        self._member, self._consumer, self._topic = member, member.consumer, member.topic
         self._start_over = start_over
         self._records, self._bytes, self._wait = records, bytes, wait
         self.topic_id = UNKNOWN_TOPIC  # of the topic in which `places` are
@@ -55,7 +48,7 @@ class Intake:
         """Read on from there. `ends` of the partitions, for those that are not read."""
         self.topic_id, self.places, self.ends = topic_id, places, ends
         for partition, here in places.items():
-            tp = TopicPartition(self._topic, partition)
+            tp = self._member.at(partition)
             self._consumer.seek(tp, here.fetched)
             if partition in self.without:
                 self._consumer.pause(tp)
@@ -69,7 +62,7 @@ class Intake:
     def lag(self) -> Mapping[int, int]:
         lag = {}
         for partition, here in self.places.items():
-            known = self._consumer.highwater(TopicPartition(self._topic, partition))
+            known = self._consumer.highwater(self._member.at(partition))
             end = max(known or 0, self.ends.get(partition, 0))
             lag[partition] = len(self.taken.get(partition, ())) + max(0, end - here.fetched)
         return lag
@@ -108,13 +101,13 @@ class Intake:
         """Offsets without a record are markers, were compacted away, or were trimmed while we read: lost."""
         places = self.places
         try:
-            with translated(f"ask where {self._topic} begins"):
-                first = await self._consumer.beginning_offsets([TopicPartition(self._topic, p) for p, _, _ in jumps])
+            with self._member.translated(f"ask where {self._topic} begins"):
+                first = await self._consumer.beginning_offsets([self._member.at(p) for p, _, _ in jumps])
         except LogUnavailable as exc:
             log.warning("cannot tell whether offsets were trimmed unread", topic=self._topic, error=str(exc))
             return
         for partition, passed_from, passed_to in jumps:
-            begins = first[TopicPartition(self._topic, partition)]
+            begins = first[self._member.at(partition)]
             if self.places is places and begins > passed_from:
                 places[partition].trimmed += trimmed(self._topic, partition, passed_from, min(begins, passed_to))
 
@@ -146,14 +139,14 @@ class Intake:
 
     async def _poll(self, wait: float, records: int) -> Mapping[TopicPartition, list[KafkaRecord]]:
         try:
-            with translated(f"read {self._topic}"):
+            with self._member.translated(f"read {self._topic}"):
                 found: Mapping[TopicPartition, list[KafkaRecord]] = await self._consumer.getmany(
                     timeout_ms=int(wait * 1000), max_records=records
                 )
         except Exception:
             # aiokafka has moved past records of other partitions that it did not return
             for partition, here in self.places.items():
-                self._consumer.seek(TopicPartition(self._topic, partition), here.fetched)
+                self._consumer.seek(self._member.at(partition), here.fetched)
             raise
         return found
 
@@ -180,7 +173,7 @@ class Intake:
         jumps: list[Jump] = []
         for partition, here in list(self.places.items()):
             try:
-                position = await self._consumer.position(TopicPartition(self._topic, partition))
+                position = await self._consumer.position(self._member.at(partition))
             except IllegalStateError:  # taken away meanwhile
                 return []
             if self.places.get(partition) is here:

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from ingest.errors import LogUnavailable
 from ingest.eventlog.kafka.batches import RecordBatch
-from ingest.eventlog.kafka.client import FOR_A_PERSON, meaning
+from ingest.eventlog.kafka.cluster import FOR_A_PERSON
 from ingest.eventlog.kafka.delivery import TOO_LARGE, Delivery
 from ingest.eventlog.kafka.producer import OUT_OF_SEQUENCE, Acknowledgement, HandedBack, Producer, Refusal
 from ingest.retry import backoff
@@ -126,7 +126,7 @@ class Lane:
                     return indexes[unsent:]
                 except KafkaError as exc:
                     if isinstance(exc, FOR_A_PERSON):
-                        raise meaning(exc, f"publish to {self.delivery.topic}") from exc
+                        raise self.delivery.meaning(exc) from exc
                     self.delivery.waits_for = f"{type(exc).__name__} {exc}".rstrip()
                     return indexes[unsent:]
                 unsent = end
@@ -152,7 +152,7 @@ class Lane:
     async def _refused(self, indexes: Sequence[int], refusal: Refusal, limit: int) -> None:
         """Find out which of them it is. `limit`: of the topic, when the batch was built."""
         if issubclass(refusal.error, FOR_A_PERSON):
-            raise meaning(refusal.error(refusal.text), f"publish to {self.delivery.topic}")
+            raise self.delivery.meaning(refusal.error(refusal.text))
         if issubclass(refusal.error, TOO_LARGE) and await self.delivery.smaller_than(limit):
             self._put_back(indexes)
         elif len(indexes) == 1 and refusal.doubtful and self.doubts < DOUBTS:

@@ -8,13 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from ingest.errors import ConfigError, IngestError
-from ingest.eventlog.kafka.client import translated
+from ingest.errors import ConfigError, IngestError, LogUnavailable
 from ingest.eventlog.kafka.intake import Intake
-from ingest.eventlog.kafka.topic_ids import topic_ids
-from ingest.eventlog.kafka.watchdog import Look, Times, Watchdog
+from ingest.eventlog.kafka.member import Member
+from ingest.eventlog.kafka.metadata import topic_ids
+from ingest.eventlog.kafka.watchdog import Look, Watchdog
 
 log = structlog.get_logger()
 
@@ -25,36 +24,29 @@ TICK = 1.0  # seconds between two checks of the watchdog, or a tenth of `look_ev
 class Lookout:
     """`start_over`: called where the topic is another one, to begin again in it."""
 
-    def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        topic: str,
-        group: str,
-        intake: Intake,
-        times: Times,
-        start_over: Callable[[], None],
-    ) -> None:
-        self._consumer, self._topic, self._group = consumer, topic, group
-        self._intake, self._times = intake, times
+    def __init__(self, member: Member, intake: Intake, start_over: Callable[[], None]) -> None:
+        self._member, self._consumer = member, member.consumer
+        self._topic, self._group, self._times = member.topic, member.group, member.times
+        self._intake = intake
         self._start_over = start_over
-        self.watchdog = Watchdog(consumer, times)
+        self.watchdog = Watchdog(member.consumer, member.times)
         self.trouble: str | None = None
         self._failing = 0.0  # seconds since a look got an answer
 
-    async def watch(self, polling: Callable[[], bool]) -> str:
+    async def watch(self, polling: Callable[[], bool]) -> IngestError:
         """Why to give the membership up, as soon as there is a reason; a watchdog that fails is one. `polling`: a poll
         is under way."""
         try:
             return await self._watch(polling)
         except Exception as exc:
             log.exception("the watchdog failed", topic=self._topic, group=self._group)
-            return f"the watchdog failed: {exc!r}"
+            return self._unavailable(f"the watchdog failed: {exc!r}")
 
     async def topic_id(self) -> str | None:
-        with translated(f"ask for the id of {self._topic}"):
+        with self._member.translated(f"ask for the id of {self._topic}"):
             return (await topic_ids(self._consumer._client, [self._topic])).get(self._topic)
 
-    async def _watch(self, polling: Callable[[], bool]) -> str:
+    async def _watch(self, polling: Callable[[], bool]) -> IngestError:
         tick = min(TICK, self._times.look_every / 10)
         since_look = 0.0
         while True:
@@ -63,12 +55,19 @@ class Lookout:
             wrong = self.watchdog.tick(tick, polling=polling())
             if wrong is None and since_look >= self._times.look_every:
                 since_look = 0.0
-                wrong = await self._look()
+                try:
+                    wrong = await self._look()
+                except ConfigError as exc:
+                    return exc
             if wrong is not None:
-                return wrong
+                return self._unavailable(wrong)
+
+    def _unavailable(self, wrong: str) -> LogUnavailable:
+        return LogUnavailable(f"Kafka: {self._topic}: {wrong}")
 
     async def _look(self) -> str | None:
-        """Why to give this membership up, or None. Where only the topic is another one, we begin again in it."""
+        """Why to give this membership up, or None. Where only the topic is another one, we begin again in it. Raises
+        ConfigError where a person must act."""
         intake = self._intake
         places, moved, intake.moved = intake.places, intake.moved, False
         emptying = intake.emptying
@@ -80,13 +79,13 @@ class Lookout:
                 self.trouble, self._failing = None, 0.0
                 return None
             stands = {partition: await self._position(partition) for partition in places}
-            with translated(f"ask where {self._topic} ends"):
-                ends = await self._consumer.end_offsets([TopicPartition(self._topic, p) for p in places])
-        except ConfigError as exc:
-            return str(exc)
-        except IngestError as exc:
+            with self._member.translated(f"ask where {self._topic} ends"):
+                ends = await self._consumer.end_offsets([self._member.at(p) for p in places])
+        except LogUnavailable as exc:
             self.trouble = None if moved else str(exc)
             self._failing = 0.0 if moved else self._failing + self._times.look_every
+            if not moved:
+                await self._member.cluster.still_lets_us_in()
             return str(exc) if self._failing > self._times.unassigned else None
         self.trouble, self._failing = None, 0.0
         if intake.places is not places:
@@ -101,11 +100,11 @@ class Lookout:
         if intake.places is not places:
             return None
         read = {partition: position for partition, position in stands.items() if partition not in intake.without}
-        answered = {p: self._consumer.last_poll_timestamp(TopicPartition(self._topic, p)) for p in read}
+        answered = {p: self._consumer.last_poll_timestamp(self._member.at(p)) for p in read}
         return self.watchdog.looked(Look(read, intake.ends, answered, emptying))
 
     async def _position(self, partition: int) -> int:
         """aiokafka's, which also passes what is no record. Raises LogUnavailable when there is none."""
-        with translated(f"ask where we stand in {self._topic}/{partition}"):
+        with self._member.translated(f"ask where we stand in {self._topic}/{partition}"):
             async with asyncio.timeout(POSITION_TIMEOUT):
-                return int(await self._consumer.position(TopicPartition(self._topic, partition)))
+                return int(await self._consumer.position(self._member.at(partition)))

@@ -12,7 +12,9 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment, Cons
 
 from ingest.eventlog import StartOffsets
 from ingest.eventlog.kafka.admin import max_message_bytes
-from ingest.eventlog.kafka.client import Cluster, started
+from ingest.eventlog.kafka.client import started
+from ingest.eventlog.kafka.cluster import Cluster
+from ingest.eventlog.kafka.member import Member
 from ingest.eventlog.kafka.records import unpack_lightly
 from ingest.eventlog.kafka.subscription import KafkaSubscription
 from ingest.eventlog.kafka.watchdog import Times
@@ -49,7 +51,8 @@ async def open_subscription(
         rebalance_timeout_ms=_ms(times.rebalance),
         max_poll_interval_ms=_ms(times.poll_interval),
     )
-    subscription = KafkaSubscription(consumer, topic, group, start, times, records=records, bytes=bytes, wait=wait)
+    member = Member(cluster, consumer, topic, group, times)
+    subscription = KafkaSubscription(member, start, records=records, bytes=bytes, wait=wait)
     watching: asyncio.Task[None] | None = None
     try:
         await started(consumer, cluster)

@@ -34,7 +34,8 @@ from aiokafka.producer.transaction_manager import PidAndEpoch
 
 from ingest import metrics
 from ingest.eventlog.kafka.batches import RecordBatch
-from ingest.eventlog.kafka.client import RETRY_BACKOFF_MS, Cluster, ended, started
+from ingest.eventlog.kafka.client import ended, started
+from ingest.eventlog.kafka.cluster import RETRY_BACKOFF_MS, Cluster
 
 ADD_TIMEOUT = 1.0  # seconds; where there is a free place nothing is waited for
 ABANDON_TIMEOUT = 3.0  # seconds to close connections, and again to end the tasks behind them

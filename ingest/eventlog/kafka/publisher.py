@@ -15,7 +15,7 @@ from ingest.event import Message
 from ingest.eventlog import Published, by_partition
 from ingest.eventlog.kafka.admin import max_message_bytes
 from ingest.eventlog.kafka.batches import Page
-from ingest.eventlog.kafka.client import Cluster, meaning
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.kafka.delivery import Delivery
 from ingest.eventlog.kafka.lane import Lane
 from ingest.eventlog.kafka.supervisor import Supervisor
@@ -24,6 +24,7 @@ from ingest.eventlog.kafka.unacked import Unacknowledged
 STUCK_AFTER = 2  # request time-outs without a word from the brokers, after which the producer is replaced
 LIMIT_AGE = 300.0  # seconds after which max.message.bytes is read again
 LOOK_EVERY = 1.0  # seconds between looks at a page that waits
+DOUBT_AFTER = 10.0  # seconds without an acknowledgement, after which the brokers are asked whether they let us in
 
 
 class Patience(NamedTuple):
@@ -55,7 +56,9 @@ class KafkaPublisher:
             return Published(0, 0, ())
         with self._unacknowledged.page(topic):
             page = Page(messages, await self._limit(topic), int(time.time() * 1000), [])
-            delivery = Delivery(topic, page, self._producers, self._unacknowledged, lambda: self._limit(topic, 0.0))
+            delivery = Delivery(
+                self._cluster, topic, page, self._producers, self._unacknowledged, lambda: self._limit(topic, 0.0)
+            )
             try:
                 async with asyncio.timeout(self._patience.deadline):
                     await self._deliver(delivery)
@@ -71,29 +74,31 @@ class KafkaPublisher:
         await self._producers.close()
 
     async def _deliver(self, delivery: Delivery) -> None:
-        topic, messages = delivery.topic, delivery.page.messages
-        lanes = [Lane(delivery, n, deque([part])) for n, part in (await self._parts(topic, messages)).items()]
+        lanes = [Lane(delivery, n, deque([part])) for n, part in (await self._parts(delivery)).items()]
         try:
             async with asyncio.TaskGroup() as group:
                 running = {group.create_task(lane.run()) for lane in lanes}
                 while running:
                     _, running = await asyncio.wait(running, timeout=LOOK_EVERY)
                     if running:
-                        await self._look(topic, lanes)
+                        await self._look(delivery.topic, lanes)
+                        if delivery.silent(DOUBT_AFTER):
+                            await self._cluster.still_lets_us_in()
         except BaseExceptionGroup as group_of:
             first = group_of.exceptions[0]
             raise first from first.__cause__
 
-    async def _parts(self, topic: str, messages: Sequence[Message]) -> Mapping[int, Sequence[int]]:
+    async def _parts(self, delivery: Delivery) -> Mapping[int, Sequence[int]]:
         """Partition → indexes of its messages, in order."""
+        topic = delivery.topic
         async with self._producers.producer() as producer:
             if not producer.knows(topic):
                 await self._limit(topic, LOOK_EVERY)  # else a topic that is gone would be waited for
             try:
                 partitions = len(await producer.partitions(topic))
             except KafkaError as exc:
-                raise meaning(exc, f"publish to {topic}") from exc
-        return by_partition(messages, partitions)
+                raise delivery.meaning(exc) from exc
+        return by_partition(delivery.page.messages, partitions)
 
     async def _look(self, topic: str, lanes: Sequence[Lane]) -> None:
         """While a page waits. Raises ConfigError when its topic is gone."""

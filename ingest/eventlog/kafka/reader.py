@@ -9,7 +9,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from ingest.event import Record
 from ingest.eventlog import Admin
 from ingest.eventlog.kafka.admin import open_admin
-from ingest.eventlog.kafka.client import Cluster, open_consumer, translated
+from ingest.eventlog.kafka.client import open_consumer
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.place import missing
 
 READ_RECORDS = 1_000
@@ -31,19 +32,22 @@ class KafkaReader:
         async with open_consumer(self._cluster) as consumer:
             for partition, (first, end) in enumerate(zip(info.first_offsets, info.end_offsets, strict=True)):
                 begin = max(first, (start or {}).get(partition, 0))
-                async with aclosing(_read(consumer, TopicPartition(topic, partition), begin, end)) as records:
+                tp = TopicPartition(topic, partition)
+                async with aclosing(_read(self._cluster, consumer, tp, begin, end)) as records:
                     async for record in records:
                         yield record
 
 
-async def _read(consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int) -> AsyncGenerator[Record, None]:
+async def _read(
+    cluster: Cluster, consumer: AIOKafkaConsumer, tp: TopicPartition, begin: int, end: int
+) -> AsyncGenerator[Record, None]:
     if begin >= end:
         return
     consumer.assign([tp])
     consumer.seek(tp, begin)
     position = begin
     while position < end:
-        with translated(f"read {tp.topic}/{tp.partition} from {position}"):
+        with cluster.translated(f"read {tp.topic}/{tp.partition} from {position}", may="Read", topic=tp.topic):
             async with asyncio.timeout(READ_STALL):
                 found: Mapping[TopicPartition, Sequence[Record]] = {}
                 while not found and position < end:

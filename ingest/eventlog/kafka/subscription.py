@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import Collection, Coroutine, Mapping
 
 import structlog
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from ingest import metrics
 from ingest.errors import IngestError, LogUnavailable
 from ingest.eventlog import Batch, StartOffsets
 from ingest.eventlog.handed_out import HandedOut
-from ingest.eventlog.kafka.client import stopped, translated
+from ingest.eventlog.kafka.client import stopped
 from ingest.eventlog.kafka.commits import Commits
 from ingest.eventlog.kafka.intake import Intake
 from ingest.eventlog.kafka.lookout import Lookout
-from ingest.eventlog.kafka.watchdog import Times
+from ingest.eventlog.kafka.member import Member
 from ingest.eventlog.place import place
 
 log = structlog.get_logger()
@@ -33,29 +33,17 @@ _NOT_OURS = TopicPartition("", 0)
 class KafkaSubscription:
     """Made by `open_subscription`."""
 
-    def __init__(
-        self,
-        consumer: AIOKafkaConsumer,
-        topic: str,
-        group: str,
-        start: StartOffsets,
-        times: Times,
-        *,
-        records: int,
-        bytes: int,
-        wait: float,
-    ) -> None:
-        self._consumer = consumer
-        self._topic, self._group = topic, group
+    def __init__(self, member: Member, start: StartOffsets, *, records: int, bytes: int, wait: float) -> None:
+        self._member, self._consumer = member, member.consumer
+        self._topic, self._group = member.topic, member.group
         self._start = start
-        self._times = times
         self._wait = wait
         self._owned: frozenset[int] = frozenset()
         self._settled = False
-        self._intake = Intake(consumer, topic, self._begin_again, records=records, bytes=bytes, wait=wait)
+        self._intake = Intake(member, self._begin_again, records=records, bytes=bytes, wait=wait)
         self._handed_out = HandedOut()
-        self._commits = Commits(consumer, topic)
-        self._lookout = Lookout(consumer, topic, group, self._intake, times, self._begin_again)
+        self._commits = Commits(member)
+        self._lookout = Lookout(member, self._intake, self._begin_again)
         self._taking: asyncio.Task[None] | None = None
         self._polls: set[asyncio.Task[None]] = set()  # calls of `getmany`; they outlive a caller that is cancelled
         self._news = asyncio.Event()  # partitions were assigned, or the membership is given up: do not wait on
@@ -107,8 +95,7 @@ class KafkaSubscription:
 
     async def watch(self) -> None:
         """Until the membership is given up."""
-        wrong = await self._lookout.watch(lambda: bool(self._polls))
-        self._given_up = LogUnavailable(f"Kafka: {self._topic}: {wrong}")
+        self._given_up = await self._lookout.watch(lambda: bool(self._polls))
         self._handed_out.lose()
         self._news.set()
 
@@ -126,7 +113,7 @@ class KafkaSubscription:
         self._commits.begin_again()
         self._lookout.watchdog.assigned()
         # Nothing is fetched from where Kafka believes us to stand; `_locate` resumes.
-        self._consumer.pause(*(TopicPartition(self._topic, p) for p in partitions))
+        self._consumer.pause(*(self._member.at(p) for p in partitions))
         self._news.set()
         metrics.rebalances.labels(self._topic, self._group).inc()
         if not partitions:
@@ -137,17 +124,17 @@ class KafkaSubscription:
         self._owned, self._settled = frozenset(), False
         self._intake.drop()
         self._lookout.watchdog.revoked()
-        await self._handed_out.drain(self._times.revoke_wait)
+        await self._handed_out.drain(self._member.times.revoke_wait)
 
     async def _locate(self) -> None:
         """Ask the store where it stands and seek there. Does nothing when the partitions changed meanwhile."""
         owned = self._owned
-        partitions = [TopicPartition(self._topic, p) for p in sorted(owned)]
+        partitions = [self._member.at(p) for p in sorted(owned)]
         topic_id = await self._lookout.topic_id()
         if topic_id is None:  # whoever subscribes anew learns whether it is gone
             raise LogUnavailable(f"Kafka: the broker that was asked knows no topic {self._topic}")
         stored = await self._start(topic_id)
-        with translated(f"ask for the offsets of {self._topic}"):
+        with self._member.translated(f"ask for the offsets of {self._topic}"):
             first = await self._consumer.beginning_offsets(partitions)
             end = await self._consumer.end_offsets(partitions)
         if self._owned is not owned:

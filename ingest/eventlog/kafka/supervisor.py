@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from ingest import metrics
-from ingest.eventlog.kafka.client import Cluster
+from ingest.eventlog.kafka.cluster import Cluster
 from ingest.eventlog.kafka.producer import Producer
 
 log = structlog.get_logger()

@@ -1,11 +1,12 @@
-"""The ids by which Kafka tells a topic from one of the same name that was deleted before (KIP-516).
+"""What brokers say of a topic beyond its name: the id by which it is told from one that was deleted before (KIP-516),
+and what we may do with it (KIP-430).
 
-aiokafka speaks Metadata up to version 5, which knows names only. Here is version 10, the first with ids: Kafka 2.8 and
+aiokafka speaks Metadata up to version 5, which knows neither. Here is version 10, the first with ids: Kafka 2.8 and
 newer. The fields are those of MetadataRequest.json and MetadataResponse.json in Kafka's source, `flexibleVersions: 9+`.
 """
 
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from io import BytesIO
 
 from aiokafka.client import AIOKafkaClient
@@ -13,6 +14,7 @@ from aiokafka.errors import (
     IncompatibleBrokerVersion,
     NodeNotReadyError,
     NoError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
     for_code,
 )
@@ -30,6 +32,8 @@ from aiokafka.protocol.types import (
 from ingest.eventlog import UNKNOWN_TOPIC
 
 NO_UUID = bytes(16)
+OPERATIONS = {"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}  # and their bits, of AclOperation.java
+NOT_TOLD = -(2**31)
 
 
 class _Uuid:
@@ -105,29 +109,53 @@ class _MetadataRequest_v10(RequestStruct):  # type: ignore[misc]
 class _MetadataRequest(Request[_MetadataRequest_v10]):  # type: ignore[misc]
     API_KEY = 3
 
-    def __init__(self, topics: Sequence[str]) -> None:
-        self._topics = topics
+    def __init__(self, topics: Sequence[str], rights: bool) -> None:
+        self._topics, self._rights = topics, rights
 
     def build(self, request_struct_class: type[_MetadataRequest_v10]) -> _MetadataRequest_v10:
-        return request_struct_class([(NO_UUID, topic, {}) for topic in self._topics], False, False, False, {})
+        return request_struct_class([(NO_UUID, topic, {}) for topic in self._topics], False, False, self._rights, {})
 
 
 async def topic_ids(client: AIOKafkaClient, topics: Sequence[str]) -> Mapping[str, str]:
     """The id of each topic as Kafka's own tools print it, UNKNOWN_TOPIC where the brokers have none.
 
     A topic that does not exist is left out. Raises aiokafka's errors."""
-    node = client.get_random_node()
-    if node is None:
-        raise NodeNotReadyError("no broker is known")
-    try:
-        response = await client.send(node, _MetadataRequest(topics))
-    except (NotImplementedError, IncompatibleBrokerVersion):  # of `Request.prepare`: the broker is older
+    response = await _ask(client, _MetadataRequest(topics, False))
+    if response is None:
         return dict.fromkeys(topics, UNKNOWN_TOPIC)
     found = {}
     for code, name, uuid, *_ in response.topics:
         error = for_code(code)
         if error is NoError:
             found[name] = UNKNOWN_TOPIC if uuid == NO_UUID else urlsafe_b64encode(uuid).rstrip(b"=").decode()
+        elif error is TopicAuthorizationFailedError:
+            raise error(name)
         elif error is not UnknownTopicOrPartitionError:
             raise error(f"topic {name}")
     return found
+
+
+async def permitted(client: AIOKafkaClient, topics: Sequence[str]) -> Mapping[str, Collection[str]]:
+    """Topic → the operations of ours that its brokers let us do. Topics that do not exist are left out, and all where
+    brokers do not tell. Raises aiokafka's errors."""
+    response = await _ask(client, _MetadataRequest(topics, True))
+    found: dict[str, Collection[str]] = {}
+    for code, name, _, _, _, bits, _ in () if response is None else response.topics:
+        error = for_code(code)
+        if error is TopicAuthorizationFailedError:
+            found[name] = ()
+        elif error is NoError and bits != NOT_TOLD:
+            found[name] = [operation for operation, bit in OPERATIONS.items() if bits >> bit & 1]
+    return found
+
+
+async def _ask(client: AIOKafkaClient, request: _MetadataRequest) -> _MetadataResponse_v10 | None:
+    """None: the broker is older."""
+    node = client.get_random_node()
+    if node is None:
+        raise NodeNotReadyError("no broker is known")
+    try:
+        response: _MetadataResponse_v10 = await client.send(node, request)
+    except (NotImplementedError, IncompatibleBrokerVersion):  # of `Request.prepare`
+        return None
+    return response
