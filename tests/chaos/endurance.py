@@ -13,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Any
 
+from ingest.signals import GRACE
 from tests.chaos import history as single
 from tests.chaos.feed import Made, micros
 from tests.chaos.history import Fact, History, Moved
@@ -34,6 +35,8 @@ GOOD_ENDS = frozenset({0, 3, -9})
 """Asked to stop; a server away at the start; killed."""
 ASKED_TOO_EARLY = -15
 """By SIGTERM itself: good for a process that had not begun, and has said nothing."""
+GRACE_IS_OVER = 1
+"""Good for a poller that was kept from saving for all of it."""
 
 
 @dataclass(frozen=True)
@@ -191,8 +194,28 @@ def operations_complaints(operations: Sequence[Mapping[str, Any]], faults: Seque
             continue
         if line["code"] == ASKED_TOO_EARLY and line["silent"]:
             continue
+        if line["code"] == GRACE_IS_OVER and _locked_out(line["process"], operations):
+            continue
         found.append(f"{line['process']} ended with {line['code']}")
     return found
+
+
+def _locked_out(process: str, operations: Sequence[Mapping[str, Any]]) -> bool:
+    """A poller that was asked to stop, and could not save its last page: for all of its grace someone else had the lock
+    of the SQLite file."""
+
+    def when(what: str, **facts: object) -> Iterator[float]:
+        return (line["t"] for line in operations if line["what"] == what and facts.items() <= line.items())
+
+    if not process.startswith("poller-"):
+        return False
+    locks = [line["n"] for line in operations if line["what"] == "struck" and line["kind"] == "file_lock"]
+    return any(
+        struck <= asked and asked + GRACE <= min(when("healed", n=n), default=math.inf)
+        for asked in when("asked to stop", process=process)
+        for n in locks
+        for struck in when("struck", n=n)
+    )
 
 
 def _covered(run: Run) -> Mapping[int, int]:

@@ -51,6 +51,7 @@ class Member:
         """SIGTERM, and never twice: a second one would cut it short."""
         if self.process is not None and self.process is not self._asked:
             self._asked = self.process
+            self._log.write("asked to stop", process=self.process.name)
             self.process.send(signal.SIGTERM)
 
     async def keep(self, stop: asyncio.Event) -> None:

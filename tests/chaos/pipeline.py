@@ -9,7 +9,8 @@ from typing import Any
 import asyncpg
 
 from migrations.runner import migrate
-from tests.chaos import evidence, kafka_groups
+from tests.chaos import configuration, evidence, kafka_groups
+from tests.chaos.configuration import CONSUMER, STREAM
 from tests.chaos.evidence import Place
 from tests.chaos.history import History, Saved, complaints
 from tests.chaos.processes import Process
@@ -21,29 +22,6 @@ from tests.harness.processes import tail
 RECORDS, PAGE = 800, 100
 PAGES = RECORDS // PAGE
 PARTITIONS = 2
-CONSUMER = "warehouse"
-
-CONFIGURATION = """
-version: 1
-topics: {{partitions: {partitions}, replication: 1, min_insync: 1, durability: relaxed}}
-sources:
-  {source}:
-    base_url: {url}
-    streams:
-      events:
-        path: /events
-        records: $.data
-        id: id
-        version: updated_at
-        key: account
-        paginate: {{type: next_url, from: $.next}}
-        incremental: {{type: timestamp, field: updated_at, since: {{param: since}}, order: asc}}
-consumers:
-  warehouse:
-    kind: store
-    topics: ["{source}.events"]
-    batch: {{records: 100, wait: 200ms}}
-"""
 
 
 @dataclass
@@ -137,15 +115,14 @@ class Pipeline:
 
 async def prepare(folder: Path, api: FakeApi, database: str, bootstrap: str | None) -> Pipeline:
     """`database`: Postgres' URL, or the path of a SQLite file. The API's log is at `served.jsonl` in `folder`."""
-    place = Place(database, bootstrap, unique("billing"), "events", CONSUMER)
+    place = Place(database, bootstrap, unique("billing"), STREAM, CONSUMER)
     if bootstrap is None:
         await migrate(f"sqlite:///{database}")
         urls = {"INGEST_LOG_URL": f"sqlite:///{database}", "INGEST_STORE_URL": f"sqlite:///{database}"}
     else:
         urls = {"INGEST_LOG_URL": f"kafka://{bootstrap}", "INGEST_STORE_URL": database}
     await evidence.watch_cursors(place)
-    text = CONFIGURATION.format(partitions=PARTITIONS, source=place.source, url=api.url)
-    (folder / "ingest.yaml").write_text(text)
+    configuration.write(folder, place.source, api.url, partitions=PARTITIONS, batch=100)
     env = {**urls, "INGEST_STATE_URL": urls["INGEST_STORE_URL"], "COLUMNS": "200"}
     listing = api.serve("events", numbered(RECORDS), page_size=PAGE)
     return Pipeline(folder, api, listing, place, env, folder / "served.jsonl")

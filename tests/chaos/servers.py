@@ -14,7 +14,8 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 
 from migrations.runner import migrate
-from tests.chaos import evidence
+from tests.chaos import configuration, evidence
+from tests.chaos.configuration import ALONE, CONSUMER, STREAM
 from tests.chaos.evidence import Place
 from tests.chaos.feed import Feed
 from tests.chaos.schedule import Engine
@@ -30,38 +31,17 @@ from tests.harness.proxy import Beside, Proxy
 BROKERS = 3
 PARTITIONS = 6
 PAGE = 100
-CONSUMER = "warehouse"
 ROLES = ("poller", "consumer")
 DISK, DISK_PER_MINUTE = 64, 25  # megabytes of the file system that may be filled; the program takes a third of it
 TOKEN, PASSWORD = "canary-token-8c1f77d2e0", "canary-password-5b90aa31c4"
 """Secrets that no line of a log may show."""
 
-CONFIGURATION = """
-version: 1
-topics: {{partitions: {partitions}, {safety}}}
-sources:
-  {source}:
-    base_url: {url}
-    auth: {{bearer: "${{env:CHAOS_TOKEN}}"}}
-    retry: {{base: 100ms, cap: 2s, budget: 30s}}
-    timeout: {{connect: 3s, read: 5s, total: 10s}}
-    streams:
-      events:
-        path: /events
-        records: $.data
-        id: id
-        version: updated_at
-        key: account
-        occurred_at: updated_at
-        every: 200ms
-        paginate: {{type: next_url, from: $.next}}
-        incremental: {{type: timestamp, field: updated_at, since: {{param: since}}, order: asc}}
-consumers:
-  warehouse:
-    kind: store
-    topics: ["{source}.events"]
-    batch: {{records: 200, wait: 200ms}}
-"""
+SOURCE_KEYS = (
+    'auth: {bearer: "${env:CHAOS_TOKEN}"}',
+    "retry: {base: 100ms, cap: 2s, budget: 30s}",
+    "timeout: {connect: 3s, read: 5s, total: 10s}",
+)
+STREAM_KEYS = ("occurred_at: updated_at", "every: 200ms")
 
 
 @dataclass
@@ -103,11 +83,19 @@ def start(folder: Path, engine: Engine, seed: int, stack: ExitStack, *, disk: in
         postgres = postgres_server.start(folder)
         stack.callback(postgres.close)
         address, bootstrap = _postgres(postgres, beside, proxies, urls, stack), kafka.bootstrap
-    place = Place(address, bootstrap, unique("billing"), "events", CONSUMER)
-    safety = "replication: 3, min_insync: 2" if kafka else "replication: 1, min_insync: 1, durability: relaxed"
+    place = Place(address, bootstrap, unique("billing"), STREAM, CONSUMER)
+    safety = "replication: 3, min_insync: 2" if kafka else ALONE
     url = f"http://127.0.0.1:{proxies['poller-api'][0].port}"
-    text = CONFIGURATION.format(partitions=PARTITIONS, safety=safety, source=place.source, url=url)
-    (folder / "ingest.yaml").write_text(text)
+    configuration.write(
+        folder,
+        place.source,
+        url,
+        partitions=PARTITIONS,
+        safety=safety,
+        batch=200,
+        source_keys=SOURCE_KEYS,
+        stream_keys=STREAM_KEYS,
+    )
     env = {
         role: {
             "INGEST_LOG_URL": own["log"],

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.pipeline import CONSUMER, PAGE, RECORDS, Pipeline
+from tests.chaos.configuration import CONSUMER
+from tests.chaos.pipeline import PAGE, RECORDS, Pipeline
 from tests.chaos.processes import until
 from tests.harness.clock import Clock, ingest
 from tests.harness.fake_api import numbered

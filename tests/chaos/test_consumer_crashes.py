@@ -5,8 +5,9 @@ import signal
 import pytest
 
 from tests.chaos import commits, kafka_groups
+from tests.chaos.configuration import CONSUMER
 from tests.chaos.history import History
-from tests.chaos.pipeline import CONSUMER, RECORDS, Pipeline
+from tests.chaos.pipeline import RECORDS, Pipeline
 from tests.chaos.processes import until
 from tests.harness.fake_api import numbered
 

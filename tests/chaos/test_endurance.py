@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ingest.signals import GRACE
 from tests.chaos import endurance
 from tests.chaos.endurance import Run, complaints, operations_complaints
 from tests.chaos.feed import Made
@@ -220,6 +221,37 @@ def test_only_a_process_that_has_said_nothing_may_end_by_sigterm_itself() -> Non
     ended = {"what": "ended", "process": "poller-1-001", "code": -15, "silent": True}
     assert operations_complaints([STRUCK, HEALED, ended], [FAULT]) == []
     assert operations_complaints([STRUCK, HEALED, {**ended, "silent": False}], [FAULT])
+
+
+def kept_from_saving(process: str = "poller-1-001", *, locked: float, asked: float, released: float) -> list[str]:
+    """What is said of a process that was asked to stop at `asked` and ended with 1 when its grace was over, while the
+    file was locked from `locked` to `released`."""
+    fault = Fault(0, 5.0, "file_lock", "file", 40.0)
+    lines: list[dict[str, Any]] = [
+        {"t": locked, "what": "struck", "n": 0, "kind": "file_lock"},
+        {"t": asked, "what": "asked to stop", "process": process},
+        {"t": asked + GRACE, "what": "ended", "process": process, "code": 1, "silent": False},
+        {"t": released, "what": "healed", "n": 0, "kind": "file_lock"},
+    ]
+    return operations_complaints(lines, [fault])
+
+
+def test_a_poller_that_was_kept_from_saving_for_all_of_its_grace_may_end_with_1() -> None:
+    assert kept_from_saving(locked=100.0, asked=101.0, released=101.0 + GRACE + 0.1) == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        kept_from_saving(locked=100.0, asked=101.0, released=101.0 + GRACE - 0.1),
+        kept_from_saving(locked=102.0, asked=101.0, released=150.0),
+        kept_from_saving("consumer-1-001", locked=100.0, asked=101.0, released=150.0),
+    ],
+    ids=["the lock was released in time", "the lock came later", "a consumer writes nothing that it must"],
+)
+def test_no_other_process_may_end_with_1_while_the_file_is_locked(found: list[str]) -> None:
+    assert len(found) == 1
+    assert "-1-001 ended with 1" in found[0]
 
 
 @pytest.mark.parametrize("code", [1, 2, 130, -11])

@@ -23,8 +23,9 @@ from ingest.errors import StoreUnavailable, Superseded
 from ingest.postgres import open_postgres
 from migrations.runner import migrate
 from tests.chaos import commits
+from tests.chaos.configuration import CONSUMER
 from tests.chaos.history import History, complaints
-from tests.chaos.pipeline import CONSUMER, PAGE, PAGES, RECORDS, Pipeline, prepare
+from tests.chaos.pipeline import PAGE, PAGES, RECORDS, Pipeline, prepare
 from tests.chaos.processes import Process, until
 from tests.harness import postgres as postgres_server
 from tests.harness.fake_api import FakeApi, numbered

@@ -28,7 +28,8 @@ from ingest.eventlog.sqlite import SqliteLog
 from ingest.sources import SourceRecord
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate
-from tests.chaos.pipeline import CONSUMER, RECORDS, Pipeline
+from tests.chaos.configuration import CONSUMER
+from tests.chaos.pipeline import RECORDS, Pipeline
 from tests.contract.test_store import TOPIC, event, span
 from tests.harness.faults import ok, slow
 from tests.harness.processes import tail
