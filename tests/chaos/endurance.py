@@ -36,7 +36,7 @@ GOOD_ENDS = frozenset({0, 3, -9})
 ASKED_TOO_EARLY = -15
 """By SIGTERM itself: good for a process that had not begun, and has said nothing."""
 GRACE_IS_OVER = 1
-"""Good for a poller that was kept from saving for all of it."""
+"""Good for a poller that was kept from writing for all of it."""
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,8 @@ def operations_complaints(operations: Sequence[Mapping[str, Any]], faults: Seque
 
 
 def _locked_out(process: str, operations: Sequence[Mapping[str, Any]]) -> bool:
-    """A poller that was asked to stop, and could not save its last page: for all of its grace someone else had the lock
-    of the SQLite file."""
+    """A poller that was asked to stop, and could neither save a page nor claim its stream: for all of its grace someone
+    else had the lock of the SQLite file."""
 
     def when(what: str, **facts: object) -> Iterator[float]:
         return (line["t"] for line in operations if line["what"] == what and facts.items() <= line.items())

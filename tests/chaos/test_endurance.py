@@ -223,7 +223,7 @@ def test_only_a_process_that_has_said_nothing_may_end_by_sigterm_itself() -> Non
     assert operations_complaints([STRUCK, HEALED, {**ended, "silent": False}], [FAULT])
 
 
-def kept_from_saving(process: str = "poller-1-001", *, locked: float, asked: float, released: float) -> list[str]:
+def kept_from_writing(process: str = "poller-1-001", *, locked: float, asked: float, released: float) -> list[str]:
     """What is said of a process that was asked to stop at `asked` and ended with 1 when its grace was over, while the
     file was locked from `locked` to `released`."""
     fault = Fault(0, 5.0, "file_lock", "file", 40.0)
@@ -236,16 +236,16 @@ def kept_from_saving(process: str = "poller-1-001", *, locked: float, asked: flo
     return operations_complaints(lines, [fault])
 
 
-def test_a_poller_that_was_kept_from_saving_for_all_of_its_grace_may_end_with_1() -> None:
-    assert kept_from_saving(locked=100.0, asked=101.0, released=101.0 + GRACE + 0.1) == []
+def test_a_poller_that_was_kept_from_writing_for_all_of_its_grace_may_end_with_1() -> None:
+    assert kept_from_writing(locked=100.0, asked=101.0, released=101.0 + GRACE + 0.1) == []
 
 
 @pytest.mark.parametrize(
     "found",
     [
-        kept_from_saving(locked=100.0, asked=101.0, released=101.0 + GRACE - 0.1),
-        kept_from_saving(locked=102.0, asked=101.0, released=150.0),
-        kept_from_saving("consumer-1-001", locked=100.0, asked=101.0, released=150.0),
+        kept_from_writing(locked=100.0, asked=101.0, released=101.0 + GRACE - 0.1),
+        kept_from_writing(locked=102.0, asked=101.0, released=150.0),
+        kept_from_writing("consumer-1-001", locked=100.0, asked=101.0, released=150.0),
     ],
     ids=["the lock was released in time", "the lock came later", "a consumer writes nothing that it must"],
 )
