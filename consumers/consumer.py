@@ -172,6 +172,8 @@ class Consumer:
         if ready:
             await self._move(ready)
             work.spans = [span for span in work.spans if span.partition in waiting]
+        if not work.letters:  # written in pieces, each of them was good
+            return True
         if not await self._burials.begin(work.letters, work.spans, self._stopping):
             return False
         self._tally.buried(len(work.letters))

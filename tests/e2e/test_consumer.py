@@ -24,7 +24,7 @@ from ingest import topics
 from ingest.app import App
 from ingest.config.loader import parse
 from ingest.config.model import BatchLimits
-from ingest.errors import ConfigError, LogUnavailable, StoreUnavailable
+from ingest.errors import BadRecord, ConfigError, LogUnavailable, StoreUnavailable
 from ingest.event import Envelope, Event, Message, Record
 from ingest.eventlog import EventLog, Published, Publisher, Span, partition_of
 from ingest.eventlog.kafka import KafkaLog
@@ -408,6 +408,22 @@ async def test_partitions_without_a_bad_record_are_read_on_while_the_dead_letter
         assert [record.value for record in await place.dead()] == [b"{"]
         assert (tally.duplicates, tally.dead_letters) == (0, 1)
         assert sum((await place.offsets()).values()) == 101
+
+
+async def test_a_batch_whose_records_are_good_one_by_one_has_no_dead_letters(tmp_path: Path) -> None:
+    async with opened(Engine("embedded", {}), tmp_path) as place:
+        await place.publish(*(event(f"e{n}") for n in range(10)))
+        write = place.store.write
+
+        class Picky(Around):
+            async def write(self, consumer: str, events: Sequence[Event], spans: Sequence[Span]) -> Written:
+                if len(events) == 10:
+                    raise BadRecord("too many at once", stage="write")
+                return await write(consumer, events, spans)
+
+        place.runner.store = Picky(place.store)  # type: ignore[assignment]
+        tally = await place.consume()
+        assert (tally.inserted, tally.dead_letters, sum((await place.offsets()).values())) == (10, 0, 10)
 
 
 async def test_once_reads_the_other_partitions_to_their_end_before_it_fails_for_dead_letters_that_have_no_place(

@@ -33,7 +33,7 @@ from ingest.eventlog import UNKNOWN_TOPIC
 
 NO_UUID = bytes(16)
 OPERATIONS = {"Read": 3, "Write": 4, "Describe": 8, "DescribeConfigs": 10}  # and their bits, of AclOperation.java
-NOT_TOLD = -(2**31)
+SEEN = "Describe"
 
 
 class _Uuid:
@@ -144,8 +144,10 @@ async def permitted(client: AIOKafkaClient, topics: Sequence[str]) -> Mapping[st
         error = for_code(code)
         if error is TopicAuthorizationFailedError:
             found[name] = ()
-        elif error is NoError and bits != NOT_TOLD:
-            found[name] = [operation for operation, bit in OPERATIONS.items() if bits >> bit & 1]
+        elif error is NoError:
+            let = [operation for operation, bit in OPERATIONS.items() if bits >> bit & 1]
+            if SEEN in let:  # else the answer tells nothing: we see the topic
+                found[name] = let
     return found
 
 
