@@ -30,9 +30,10 @@ class Kill:
 
 @dataclass(frozen=True)
 class Change:
-    """From this run on the configuration asks for something else: keys of Ask."""
+    """From this run on the configuration is another: keys of Ask, or this project's keys of a source."""
 
-    ask: Mapping[str, Any]
+    ask: Keys = field(default_factory=dict)
+    above: Keys = field(default_factory=dict)
 
 
 Run = Iterator[Kill | Change | None]
@@ -84,6 +85,9 @@ class Ask:
     """Of the records, beside the id."""
     numeric: bool = False
     """Ids are numbers."""
+    deletes: bool = False
+    """What is no longer listed is to be said."""
+    rate: int | None = None  # requests a second
 
 
 @dataclass(frozen=True)
@@ -105,6 +109,10 @@ class Expect:
     full: Sequence[str] = ()
     """The rows of a tool that sees by itself that there is more."""
     dead_letters: int = 0
+    deleted: Sequence[str] = ()
+    """Ids of the rows that are said to be gone."""
+    gone: Sequence[str] = ()
+    """Ids of the rows that are gone, of which another tool may say so."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +126,8 @@ class Case:
     keys: Keys = field(default_factory=dict)
     above: Keys = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    secure: bool = False
+    """The API speaks TLS, under a certificate that the tool is told to trust."""
     stored: bool = False
     """What counts is what the store has, not what the log has."""
     peers: bool = True

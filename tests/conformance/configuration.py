@@ -16,6 +16,8 @@ def of(case: Case, url: str) -> dict[str, Any]:
         source["auth"] = _auth(ask.auth, url)
     if ask.read_timeout:
         source["timeout"] = {"read": f"{round(ask.read_timeout * 1000)}ms"}
+    if ask.rate:
+        source["limits"] = {"rate": f"{ask.rate}/s", "burst": 1}
     source |= case.above
     stream = {"path": ask.path, "records": f"$.{ask.records}" if ask.records else "$", "id": "id"}
     streams = {"events": {**stream, **_stream(ask), **case.keys}}
@@ -35,6 +37,8 @@ def _stream(ask: Ask) -> dict[str, Any]:
         found["params"] = ask.params
     if ask.since:
         found["incremental"] = _incremental(ask.since)
+    if ask.deletes:
+        found["deletes"] = {"sweep": {}}
     if ask.keep:
         found["transform"] = [{"filter": f"{ask.keep[0]} == '{ask.keep[1]}'"}]
     return found
@@ -45,6 +49,8 @@ def _paginate(paging: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"type": paging["style"], **{name: paging[name] for name in plain if name in paging}}
     if "body" in paging:
         found["body"] = f"$.{paging['body']}"
+    if "cap" in paging:
+        found["listing_cap"] = paging["cap"]
     for name, key in (("at", "from"), ("more", "more"), ("total", "total"), ("total_pages", "total_pages")):
         if paging.get(name):
             rooted = paging[name].startswith(("last.", "header."))

@@ -37,6 +37,7 @@ class Rows(NamedTuple):
     rows: Sequence[Mapping[str, str]]
     repeated: int
     dead_letters: int = 0
+    deleted: Sequence[str] = ()
 
 
 class Tool(Protocol):
@@ -117,21 +118,22 @@ class Product:
         return Ran(code == 0, f"exit {code}: {out}{err}", hung, killed=code == -signal.SIGKILL)
 
     async def rows(self, case: Case, directory: Path) -> Rows:
-        payloads = await (self._store if case.stored else _log)(directory)
+        payloads, deleted = await (self._store if case.stored else _log)(directory)
         found = [json.loads(payload, parse_float=Exact, parse_int=Exact) for payload in payloads]
         reports = [report for line in _lines(directory / "reports") for report in json.loads(line)]
         published = sum(report["events"] for report in reports if report["stream"] == "events")
         letters = sum(report["dead_letters"] for report in reports)
-        return Rows([_fields(row) for row in found], max(0, published - len(set(payloads))), letters)
+        repeated = published - len(set(payloads)) - len(deleted)
+        return Rows([_fields(row) for row in found], max(0, repeated), letters, deleted)
 
-    async def _store(self, directory: Path) -> list[bytes]:
+    async def _store(self, directory: Path) -> tuple[list[bytes], list[str]]:
         """The payloads after `consume`."""
         for verb in (("consume", "store", "--once"), ("events", "--format", "jsonl")):
             code, _ = await self._do(directory, *verb)
             if code:
                 raise RuntimeError((directory / "err").read_text())
         found = [line.partition('"payload":')[2][:-1] for line in _lines(directory / "out")]
-        return [payload.encode() for payload in found]
+        return [payload.encode() for payload in found], []
 
     def slept(self, directory: Path) -> float:
         return 0.0
@@ -161,9 +163,14 @@ class Peer:
         said = (directory / "err").read_text(errors="replace")
         if code not in (0, -signal.SIGKILL):
             said = _cause(said)
+        with (directory / "ever").open("a") as file:
+            file.writelines(f"{line}\n" for line in _lines(directory / "rows"))
         return Ran(code == 0, said, hung, killed=code == -signal.SIGKILL and not hung)
 
     async def rows(self, case: Case, directory: Path) -> Rows:
+        if case.ask.deletes:
+            ever, now = (_by_id(directory / name) for name in ("ever", "rows"))
+            return Rows(list(ever.values()), 0, deleted=[name for name in ever if name not in now])
         found = [json.loads(line, parse_float=Exact, parse_int=Exact) for line in _lines(directory / "rows")]
         rows = [_fields(row) for row in found]
         distinct = {json.dumps(row, sort_keys=True) for row in rows}
@@ -173,16 +180,18 @@ class Peer:
         return sum(map(float, _lines(directory / "waits")))
 
 
-async def _log(directory: Path) -> list[bytes]:
-    """The payloads of the stream's topic."""
+async def _log(directory: Path) -> tuple[list[bytes], list[str]]:
+    """The payloads of the stream's topic, and the ids that it says are gone."""
     path = directory / ".ingest" / "ingest.db"
     if not path.exists():
-        return []
+        return [], []
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(path))
         log = SqliteLog(database, SqliteLeases(database), "conformance")
         reader = await stack.enter_async_context(log.reader())
-        return [decode(record).payload async for record in reader.read("api.events")]
+        events = [decode(record) async for record in reader.read("api.events")]
+    gone = [event for event in events if event.type.endswith(".deleted")]
+    return [event.payload for event in events if event not in gone], [event.subject for event in gone]
 
 
 class Exact(float):
@@ -225,6 +234,11 @@ def installed(peer: Distribution) -> str:
         (home / "installed").touch()
     ask = f"import importlib.metadata as m; print(m.version({peer.name!r}))"
     return subprocess.run([peer.python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _by_id(path: Path) -> dict[str, dict[str, str]]:
+    rows = [_fields(json.loads(line)) for line in _lines(path)]
+    return {json.loads(row["id"]): row for row in rows}
 
 
 def _fields(row: Mapping[str, Any]) -> dict[str, str]:

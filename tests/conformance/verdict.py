@@ -34,6 +34,7 @@ class Played(NamedTuple):
     strict: bool = False
     """What was read before a failure must be there too, and what is said counts."""
     dead_letters: int = 0
+    deleted: Sequence[str] = ()
 
 
 class Verdict(NamedTuple):
@@ -101,6 +102,10 @@ def _rest(expect: Expect, played: Played) -> str:
                 return f"{field} arrives as {_short(found)}, not {_short(wanted)}"
     if played.complaints:
         return _complaints(played)
+    deleted = set(played.deleted) if played.strict else set(played.deleted) - set(expect.gone)
+    if deleted != set(expect.deleted):
+        said, wanted = (", ".join(names) or "nothing" for names in (played.deleted, expect.deleted))
+        return f"says that {said} is gone, not {wanted}"
     if played.strict:
         if played.dead_letters != expect.dead_letters:
             return f"{played.dead_letters} dead letters, not {expect.dead_letters}"

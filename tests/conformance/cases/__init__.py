@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from tests.conformance.case import Case
-from tests.conformance.cases import answers, boundaries, data, logins, origins, paging
+from tests.conformance.cases import answers, boundaries, data, gone, logins, origins, paging
 
 GROUPS: Mapping[str, Sequence[Case]] = {
     "How a listing goes on, and ends": paging.CASES,
     "Where the next run begins": boundaries.CASES,
     "Answers that are no pages": answers.CASES,
+    "Rows that are gone, or missing": gone.CASES,
     "Access tokens": logins.CASES,
     "Other hosts": origins.CASES,
     "What stands in the records": data.CASES,

@@ -3,7 +3,21 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from tests.conformance.case import LINK, NEXT_URL, TOKEN, Ask, Case, Expect, Play, Run, Stage, json_answer, rows, up_to
+from tests.conformance.case import (
+    LINK,
+    NEXT_URL,
+    TOKEN,
+    Ask,
+    Case,
+    Change,
+    Expect,
+    Play,
+    Run,
+    Stage,
+    json_answer,
+    rows,
+    up_to,
+)
 from tests.harness import faults
 from tests.harness.listings import Answer, Request
 
@@ -43,6 +57,19 @@ def by_redirect(request: Request, there: str) -> Answer:
     return Answer(request, status=302, headers=(("Location", f"{there}&{query}"),), body=b"")
 
 
+def allowed(lead: Lead) -> Play:
+    """As `elsewhere`, and the configuration allows that host."""
+    play = elsewhere(lead)
+
+    def with_permission(stage: Stage) -> Run:
+        for _ in play(stage):
+            yield Change(above={"allow_hosts": [f"localhost:{stage.other.port}"]})
+        stage.complaints.clear()
+        stage.must(bool(stage.other.requests), "does not ask the host that is allowed")
+
+    return with_permission
+
+
 def at_home(stage: Stage) -> Run:
     stage.api.serve("moved", rows(2), style="next_url")
     stage.api.routes["/events"] = lambda request: faults.redirect("/moved")(Answer(request))
@@ -74,6 +101,17 @@ CASES = (
         Case(f"X3 {name}", f"redirects to another host; we have a {name}", "not asked, the run fails",
              elsewhere(by_redirect), kept(NEXT_URL, auth), NOTHING)
         for name, auth in (("bearer token", BEARER), ("key in a header", HEADER), ("key in the query", QUERY))
+    ),
+    *(
+        Case(f"allowed {name}", f"names a host that we allow as the next page; we have a {name}",
+             "asked, without credentials", allowed(by_next_url), kept(NEXT_URL, auth), Expect(up_to(4)))
+        for name, auth in (("bearer token", BEARER), ("key in a header", HEADER), ("key in the query", QUERY))
+    ),
+    *(
+        Case(f"X3 downgrade, {name}", f"speaks https, and names http as the next page; we have a {name}",
+             "not asked: nothing that was said over https is said in the clear", elsewhere(by_next_url),
+             kept(NEXT_URL, auth), PAGE_1, secure=True)
+        for name, auth in (("bearer token", BEARER), ("key in a header", HEADER))
     ),
     Case("X3 at home", "redirects within its host", "followed, with credentials", at_home, kept(NEXT_URL, BEARER),
          Expect(up_to(2))),

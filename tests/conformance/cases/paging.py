@@ -19,18 +19,21 @@ from tests.conformance.case import (
     Expect,
     Play,
     Run,
+    Since,
     Stage,
     answered,
+    ids,
     json_answer,
     row,
     rows,
     up_to,
 )
 from tests.harness import faults
-from tests.harness.listings import Answer, Request, Style
+from tests.harness.listings import Answer, Json, Request, Style
 
 STYLES: dict[Style, Ask] = {"link": LINK, "next_url": NEXT_URL, "cursor": CURSOR, "page": PAGE, "offset": OFFSET}
 KEYSET = Ask({"style": "keyset", "fields": {"updated_at": "after_time", "id": "after_id"}})
+CAPPED = replace(CURSOR, paging={**CURSOR.paging, "cap": 4}, since=Since(ascending=True))
 LAST_ID = Ask({"style": "cursor", "at": "last.id", "param": "starting_after", "more": "has_more"})
 
 
@@ -312,6 +315,45 @@ def next_page_on_an_inner_host(stage: Stage) -> Run:
     yield None
 
 
+def some_are_wanted(style: Style) -> Play:
+    """Of each page of two, one row is of the kind that is wanted."""
+
+    def play(stage: Stage) -> Run:
+        stage.serve([row(n, kind="a" if n % 2 else "b") for n in range(1, 7)], style)
+        yield None
+
+    return play
+
+
+def stops_at_a_cap(listed: Sequence[Json]) -> Play:
+    """Rows by time, from a lower bound on; of one listing no more than four."""
+
+    def play(stage: Stage) -> Run:
+        def answer(request: Request) -> Answer:
+            since, at = request.query.get("since", ""), int(request.query.get("cursor", 0))
+            found = [one for one in listed if str(one["updated_at"]) >= since][:4]
+            token = str(at + 2) if at + 2 < len(found) else None
+            body = {"data": found[at : at + 2], "next_cursor": token, "has_more": token is not None}
+            return json_answer(request, body)
+
+        stage.api.routes["/events"] = answer
+        yield None
+
+    return play
+
+
+def leaves_the_empty_list_out(stage: Stage) -> Run:
+    answered(stage, {"count": 0})
+    yield None
+
+
+def at_most_so_often(stage: Stage) -> Run:
+    stage.serve(rows(8))
+    yield None
+    gaps = [b - a for a, b in zip(stage.times, stage.times[1:], strict=False)]
+    stage.must(sum(gaps) >= (len(gaps) - 1) / 10, f"{len(gaps) + 1} requests in {sum(gaps):.2f} s")
+
+
 def lists_everything(style: Style) -> Play:
     def play(stage: Stage) -> Run:
         stage.serve(rows(5), style)
@@ -345,6 +387,21 @@ CASES = (
     Case("paging inner", "names its next page on a host that only it can reach",
          "its path and query, on the host that we ask", next_page_on_an_inner_host, NEXT_URL, Expect(up_to(6)),
          keys={"paginate": {"type": "next_url", "from": "$.next", "rebase": True}}),
+    *(
+        Case(f"B6 {style}", f"one row of each page is wanted, `{style}`", "what is left out does not end the listing",
+             some_are_wanted(style), replace(STYLES[style], keep=("kind", "a"), fields=["kind", "updated_at", "n"]),
+             Expect(ids(1, 3, 5)))
+        for style in ("cursor", "page", "offset")
+    ),
+    Case("B13 cap", "gives no more than four rows of one listing", "it begins again at the last time; all rows",
+         stops_at_a_cap(rows(9)), CAPPED, Expect(up_to(9), once=True)),
+    Case("B13 one time", "gives no more than four rows of one listing, and six rows have one time",
+         "the run fails and says why; it does not begin again for ever",
+         stops_at_a_cap([row(n, at=7) for n in range(1, 7)]), CAPPED, Expect(up_to(4), [False], said="listing_cap")),
+    Case("absent list", "leaves an empty list out", "no rows, and a success", leaves_the_empty_list_out, SINGLE,
+         Expect([]), keys={"records": {"path": "$.data", "absent": "empty"}}),
+    Case("rate", "takes ten requests a second", "no more of them leave", at_most_so_often, replace(CURSOR, rate=10),
+         Expect(up_to(8)), environment={"REAL_WAITS": "1"}),
     Case("B1", "ignores the token and gives the same page for ever", "the run fails; the page is published once",
          ignores_the_token, LAST_ID, Expect(up_to(3), [False], once=True, said="circle")),
     Case("B2 V1", "the token is always `AAA`", "the run fails at the first token that comes back", repeats("AAA"),

@@ -5,9 +5,9 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from forked import Job, NotOffered, member, only_write_down_waits, serve
+from forked import Job, NotOffered, member, only_write_down_waits, rows, serve
 
 only_write_down_waits()
 
@@ -192,10 +192,20 @@ def manifest(job: Job) -> dict[str, Any]:
             "paginator": paginator(ask["paging"]),
         },
     }  # fmt: skip
+    if cap := ask["paging"].get("cap"):
+        limits = {"type": "PaginationResetLimits", "number_of_records": cap}
+        stream["retriever"]["pagination_reset"] = {
+            "type": "PaginationReset", "action": "SPLIT_USING_CURSOR", "limits": limits,
+        }  # fmt: skip
     if ask["since"]:
         stream["incremental_sync"] = incremental(ask["since"])
+    budget: dict[str, Any] = {}
+    if ask["rate"]:
+        rate = {"type": "Rate", "limit": 1, "interval": f"PT{1 / ask['rate']}S"}
+        policy = {"type": "MovingWindowCallRatePolicy", "rates": [rate], "matchers": []}
+        budget["api_budget"] = {"type": "HTTPAPIBudget", "policies": [policy]}
     return {
-        "version": "7.0.0", "type": "DeclarativeSource", "streams": [stream],
+        **budget, "version": "7.0.0", "type": "DeclarativeSource", "streams": [stream],
         "check": {"type": "CheckStream", "stream_names": ["events"]},
         "spec": {"type": "Spec", "connection_specification": {"type": "object", "properties": {}}},
     }  # fmt: skip
@@ -217,25 +227,36 @@ def work(job: Job) -> int:
     )
     arguments = ["read", "--config", "config.json", "--catalog", "catalog.json"]
     arguments += ["--state", "state.json"] if state else []
+    try:
+        # "Overwrite", where deletes matter: a destination takes a stream's rows for all there are when it is complete.
+        with rows(whole=job["ask"]["deletes"]) as file:
+            _read(source, arguments, file)
+    except Exception as exc:
+        print(f"{type(exc).__name__}: {exc}", file=sys.stderr)
+        return 1
+    finally:
+        _keep_config()
+    return 0
+
+
+def _read(source: ConcurrentDeclarativeSource, arguments: list[str], file: TextIO) -> None:
     status = ""
-    with open("rows", "a") as rows:
-        try:
-            for text in AirbyteEntrypoint(source).run(AirbyteEntrypoint.parse_args(arguments)):
-                message = json.loads(text)
-                if message["type"] == "RECORD":
-                    rows.write(member(text, "data") + "\n")
-                elif message["type"] == "STATE":
-                    Path("state.json").write_text(json.dumps([message["state"]]))
-                elif message["type"] == "TRACE" and message["trace"]["type"] == "STREAM_STATUS":
-                    status = message["trace"]["stream_status"]["status"]
-                else:
-                    print(text, file=sys.stderr)
-        except Exception as exc:
-            print(f"{type(exc).__name__}: {exc}", file=sys.stderr)
-            return 1
-        finally:
-            _keep_config()
-    return 0 if status == "COMPLETE" else 1
+    for text in AirbyteEntrypoint(source).run(AirbyteEntrypoint.parse_args(arguments)):
+        message = json.loads(text)
+        if message["type"] == "RECORD":
+            file.write(member(text, "data") + "\n")
+        elif message["type"] == "STATE":
+            Path("state.json").write_text(json.dumps([message["state"]]))
+        elif message["type"] == "TRACE" and message["trace"]["type"] == "STREAM_STATUS":
+            status = message["trace"]["stream_status"]["status"]
+        else:
+            print(text, file=sys.stderr)
+    if status != "COMPLETE":
+        raise IncompleteStatusException(status)
+
+
+class IncompleteStatusException(Exception):
+    """The stream is not COMPLETE."""
 
 
 def _keep_config() -> None:

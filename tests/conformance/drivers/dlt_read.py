@@ -77,6 +77,8 @@ def auth(how: dict[str, Any]) -> Any:
 
 def resource(ask: dict[str, Any]) -> dict[str, Any]:
     paging = ask["paging"]
+    if ask["rate"] or paging.get("cap"):
+        raise NotOffered
     params: dict[str, Any] = dict(ask["params"])
     if paging["style"] == "page" and paging.get("size_param"):
         params[paging["size_param"]] = paging["size"]
@@ -88,8 +90,8 @@ def resource(ask: dict[str, Any]) -> dict[str, Any]:
     if ask["since"]:
         endpoint["incremental"] = incremental(ask["since"])
     found: dict[str, Any] = {
-        "name": "events", "primary_key": "id", "write_disposition": "merge", "max_table_nesting": 0,
-        "endpoint": endpoint,
+        "name": "events", "primary_key": "id", "max_table_nesting": 0, "endpoint": endpoint,
+        "write_disposition": "replace" if ask["deletes"] else "merge",
     }  # fmt: skip
     if ask["keep"]:
         field, value = ask["keep"]

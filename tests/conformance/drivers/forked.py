@@ -10,8 +10,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
 
 LOOK_EVERY = 0.005  # seconds
 WORTH_TELLING = 0.3  # seconds of a wait; what is shorter is a tool's own polling
@@ -56,6 +57,15 @@ def member(text: str, name: str) -> str:
     start = text.index(f'"{name}":') + len(name) + 3
     start += len(text[start:]) - len(text[start:].lstrip())
     return text[start : json.JSONDecoder().raw_decode(text, start)[1]]
+
+
+@contextmanager
+def rows(whole: bool) -> Iterator[TextIO]:
+    """The file `rows`, to add to. `whole`: what is written takes the place of all before, if no error comes."""
+    name = "rows.new" if whole else "rows"
+    with open(name, "w" if whole else "a") as file:
+        yield file
+    os.replace(name, "rows")
 
 
 def _work(work: Callable[[Job], int], job: Job) -> None:

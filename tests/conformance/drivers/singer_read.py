@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from forked import Job, NotOffered, member, only_write_down_waits, serve
+from forked import Job, NotOffered, member, only_write_down_waits, rows, serve
 
 only_write_down_waits()
 
@@ -132,7 +132,7 @@ class Events(RESTStream[Any]):
 def stream(tap: Tap, job: Job) -> Events:
     ask = job["ask"]
     since = ask["since"]
-    if since and since["kind"] == "token":
+    if (since and since["kind"] == "token") or ask["rate"] or ask["paging"].get("cap"):
         raise NotOffered
     kinds = {"timestamp": th.DateTimeType, "integer": th.IntegerType, "text": th.StringType}
     known = [th.Property("id", th.StringType if not ask["numeric"] else th.IntegerType)]
@@ -162,20 +162,23 @@ def work(job: Job) -> int:
     state = json.loads(Path("state.json").read_text()) if Path("state.json").exists() else None
     try:
         TapEvents(config=config, state=state).sync_all()
-    finally:
-        sys.stdout.flush()
-        _take(Path("out"))
+    except BaseException:
+        _take(whole=False)
+        raise
+    _take(whole=job["ask"]["deletes"])
     return 0
 
 
-def _take(messages: Path) -> None:
-    with open("rows", "a") as rows:
-        for text in messages.read_text().splitlines():
+def _take(whole: bool) -> None:
+    """`whole`: the ACTIVATE_VERSION at the end of a full table tells a target to drop what was there before."""
+    sys.stdout.flush()
+    with rows(whole) as file:
+        for text in Path("out").read_text().splitlines():
             if not text.startswith("{"):
                 continue
             message = json.loads(text)
             if message["type"] == "RECORD":
-                rows.write(member(text, "record") + "\n")
+                file.write(member(text, "record") + "\n")
             elif message["type"] == "STATE":
                 Path("state.json").write_text(json.dumps(message["value"]))
 
