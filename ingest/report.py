@@ -98,7 +98,7 @@ class Report:
 
     def restarted(self, reason: str) -> None:
         metrics.restarts.labels(*self.stream).inc()
-        log.warning("listing restarted: the saved page token was refused", stream=str(self.stream), reason=reason)
+        log.warning("listing restarted", stream=str(self.stream), reason=reason)
 
     def saved(self, *, events: int, unchanged: int, skipped: int, dead_letters: int, deletes: int = 0) -> None:
         """The cursor of a page was saved."""

@@ -8,7 +8,7 @@ from pydantic import Field
 from ingest.config.part import Mistake, Part
 from ingest.config.session import Session
 from ingest.config.signing import Hmac, Jwt
-from ingest.config.values import Duration, Params, Secret, TokenUrl, token
+from ingest.config.values import Duration, Params, RequestPath, Secret, TokenUrl, token
 
 KINDS = ("bearer", "basic", "api_key", "oauth2", "session", "jwt", "hmac")
 RESERVED = frozenset({"grant_type", "scope", "refresh_token", "client_id", "client_secret"})
@@ -67,6 +67,14 @@ class OAuth2(Part):
             yield f"params.{name}", f"`{name}` is set by `grant` and its keys"
 
 
+class Probe(Part):
+    """A request that gets a 2xx only when we are let in."""
+
+    method: Literal["GET", "POST"] = "GET"
+    path: RequestPath
+    """What follows base_url: /me."""
+
+
 class Auth(Part):
     """At most one way in, and how to see that it is open."""
 
@@ -85,6 +93,10 @@ class Auth(Part):
     hmac: Hmac | None = None
     """A signature of every request."""
 
+    probe: Probe | None = None
+    """Asked before and after every listing, for APIs that answer 200 with less to a bad credential."""
+
     def mistakes(self) -> Iterable[Mistake]:
-        if sum(getattr(self, kind) is not None for kind in KINDS) != 1:
-            yield "", f"name exactly one of {', '.join(KINDS)}"
+        ways = sum(getattr(self, kind) is not None for kind in KINDS)
+        if ways > 1 or not (ways or self.probe):
+            yield "", f"name {'only' if ways else 'exactly'} one of {', '.join(KINDS)}"

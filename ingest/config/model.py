@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ingest.config import placeholders
-from ingest.config.auth import ApiKey, Auth, Basic, OAuth2
+from ingest.config.auth import ApiKey, Auth, Basic, OAuth2, Probe
 from ingest.config.deletes import Deletes, Expect, SweepPlan
 from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.pagination import (
@@ -91,6 +91,7 @@ __all__ = [
     "Params",
     "Part",
     "Placed",
+    "Probe",
     "RecordPath",
     "RecordSchema",
     "Records",

@@ -11,10 +11,8 @@ _STREAM = "sources.*.streams.*"
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
     "sources.*": "errors",
-    "sources.*.auth": "probe",
     _STREAM: "attempts catch_up conditional cron errors format jitter job overlap parent "
     "timezone",
-    f"{_STREAM}.auth": "probe",
     f"{_STREAM}.deletes": "feed soft",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",

@@ -5,8 +5,10 @@ completed by `defaults`.
 """
 
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 
+from ingest.config.auth import KINDS
 from ingest.config.model import Config, Paginate, Stream
 from ingest.config.shape import keys, parts_of
 from ingest.config.values import BYTES, DURATION_PATTERN, SECONDS, SIZE_PATTERN
@@ -34,7 +36,8 @@ def json_schema() -> Schema:
         "description": schema["properties"]["log"]["description"],
         "anyOf": [parts["Log"]["properties"]["url"]["anyOf"][0], *schema["properties"]["log"]["anyOf"]],
     }
-    parts["Auth"] |= {"minProperties": 1, "maxProperties": 1}
+    two_ways = [{"required": list(pair)} for pair in combinations(KINDS, 2)]
+    parts["Auth"] |= {"minProperties": 1, "not": {"anyOf": two_ways}}
     _shorten(parts["Stream"]["properties"])
     for name in ("Stream", "Records", "RecordSchema"):
         del parts[name]["required"]  # `defaults` may hold them

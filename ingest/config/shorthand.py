@@ -133,7 +133,7 @@ def _merge(under: Node, over: Node, key: str = "") -> Node:
         return over
     if "type" in above and "type" in below and above["type"].value != below["type"].value:
         return over
-    if key == "auth" and not set(above) & set(below):
+    if key == "auth" and (ways := set(above) - {"probe"}) and not ways & set(below):
         return over
     merged: Mapping[str, Node] = {
         name: _merge(below[name], node, name) if name in below else node for name, node in above.items()

@@ -16,7 +16,7 @@ from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
 from ingest.sources.exchange import Response
 from ingest.sources.guard import LoopGuard
-from ingest.sources.listing import Lister
+from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
 from ingest.sources.template import Template
@@ -45,6 +45,7 @@ class HttpSource:
             self._credentials = keyring.credentials(auth, template.secret_params, template.secret_headers)
         except ConfigError as exc:
             raise ConfigError(f"{where}: {exc}") from exc
+        self._probe = keyring.probe(auth, self._credentials)
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
         self._limits = Limits(
             stream.timeout or source.timeout,
@@ -54,8 +55,10 @@ class HttpSource:
         )
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
+        await self.enter(watch)
         state = self._lister.start(cursor, time.time_ns() // 1000)
         guard = LoopGuard(has_ids=bool(self._stream.id))
+        begun_again = False
         while True:
             try:
                 request = self._lister.request(state.listing)
@@ -65,6 +68,10 @@ class HttpSource:
                 fetched = await self._fetch(request, watch, first=state.listing.n == 0)
                 page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
                 guard.page(page)
+                if page.stop is not None and not await self._still_in(watch, begun_again):
+                    state, guard = self._again(cursor), LoopGuard(has_ids=bool(self._stream.id))
+                    begun_again = True
+                    continue
             except SourceRefused as exc:
                 restarted = self._lister.restart(state, time.time_ns() // 1000) if exc.status in TOKEN_REFUSED else None
                 if restarted is None:
@@ -83,6 +90,32 @@ class HttpSource:
                 raise SourceChanged(f"{self._where}: {state.failed}")
             if page.stop is not None:
                 return
+
+    async def enter(self, watch: Watch) -> bool:
+        """See whether we are let in, before anything is listed. False: no `auth.probe` says how.
+
+        Raises SourceRefused when we are not, and what `Transport.send` raises."""
+        if self._probe is None:
+            return False
+        try:
+            await self._probe.enter(self._limits, watch)
+        except SourceRefused as exc:
+            raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
+        return True
+
+    async def _still_in(self, watch: Watch, begun_again: bool) -> bool:
+        """False, once: a listing that was read with a credential that had ended may be short of something."""
+        if self._probe is None or await self._probe.still_in(self._limits, watch):
+            return True
+        if begun_again:
+            raise SourceRefused("`auth.probe` found us let in no longer, twice at the end of a listing", 401)
+        watch.restarted("`auth.probe` found us let in no longer, and there are fresh credentials now")
+        return False
+
+    def _again(self, cursor: bytes | None) -> State:
+        """The listing from its start, whichever run began it."""
+        state = self._lister.start(cursor, time.time_ns() // 1000)
+        return self._lister.restart(state, time.time_ns() // 1000) or state if state.resumed else state
 
     async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""

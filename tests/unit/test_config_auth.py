@@ -39,7 +39,7 @@ CLIENT = f'{URL}, client_id: c, client_secret: "${{env:S}}"'
             f"oauth2: {{{CLIENT.replace(URL, 'token_url: /token')}}}",
             "`token_url` must be an absolute http or https URL",
         ),
-        (f'bearer: "${{env:T}}", oauth2: {{{CLIENT}}}', "name exactly one of bearer, basic, api_key, oauth2"),
+        (f'bearer: "${{env:T}}", oauth2: {{{CLIENT}}}', "name only one of bearer, basic, api_key, oauth2"),
         (f"session: {{{LOGIN}, token: $.t}}", "`send` is missing: where the token goes, such as {header: X-Session}"),
         (f"session: {{{LOGIN}, token: $.t, send: {{}}}}", "name exactly one of header, query, cookie"),
         (f"session: {{{LOGIN}, token: $.t, send: {{header: A, cookie: b}}}}", "name exactly one of header, query"),
@@ -54,6 +54,8 @@ CLIENT = f'{URL}, client_id: c, client_secret: "${{env:S}}"'
             "a request has one body; `json` is one",
         ),
         ("session: {login: {path: https://x.example/login}, token: cookie.sid}", "is a whole URL"),
+        ("probe: {path: https://x.example/me}", "is a whole URL; write what follows base_url"),
+        ("probe: {path: /me, method: DELETE}", "`DELETE` is not one of GET, POST"),
         ("jwt: {key: plain}", BY_REFERENCE),
         ('jwt: {key: "${env:K}", alg: none}', "`none` is not one of RS256, ES256, EdDSA, HS256"),
         ('jwt: {key: "${env:K}", claims: {exp: 5}}', "`exp` is set when a token is made, by `ttl`"),
@@ -155,3 +157,21 @@ def test_a_host_that_comes_by_reference_is_looked_at_when_it_is_known_and_may_be
     with pytest.raises(ConfigError, match=r"ingest\.yaml:5:19: .* is no host") as caught:
         resolve(loaded.config.sources["api"], secrets, loaded.within("sources.api"))
     assert len(str(caught.value).splitlines()) == 2
+
+
+def test_a_probe_may_stand_alone_and_goes_with_the_way_in_that_it_stands_beside() -> None:
+    shared = "auth: {basic: {user: me, password: '${env:P}'}, probe: {path: /me}}, path: /x, records: $"
+    own = {"a": "{}", "b": "{auth: {probe: {path: /b}}}", "c": "{auth: {bearer: '${env:T}'}}"}
+    streams = ", ".join(f"{name}: {keys}" for name, keys in own.items())
+    base = "base_url: https://api.example.com, auth: {probe: {path: /me}}"
+    text = f"version: 1\nsources:\n  api: {{{base}, defaults: {{{shared}}}, streams: {{{streams}}}}}\n"
+    source = parse(text).config.sources["api"]
+    assert source.auth is not None
+    assert source.auth.model_fields_set == {"probe"}
+    found = [source.streams[name].auth for name in own]
+    assert [sorted(auth.model_fields_set) for auth in found if auth] == [
+        ["basic", "probe"],
+        ["basic", "probe"],
+        ["bearer"],
+    ]
+    assert [auth.probe.path for auth in found if auth and auth.probe] == ["/me", "/b"]

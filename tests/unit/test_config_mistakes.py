@@ -127,7 +127,6 @@ def one(keys: str) -> str:
             "graphql: {query: q}, paginate: {type: page, body: $.after}",
             "87: `$.after` is no variable; write $.variables.after",
         ),
-        ("auth: {probe: {path: /me}}", "44: `probe` is not supported by this version"),
         ("retry: {attempts: 0}", "55: `attempts` must be at least 1"),
         ("retry: {statuses: [200]}", "56: `statuses` must be at least 300"),
         ("retry: {statuses: 429}", "55: `statuses` must be a list, not one value: write […]"),
@@ -526,10 +525,10 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, job: {create: a}, auth: {probe: {path: /me}}"
+    keys = "records: $.a, job: {create: a}, conditional: true"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
         "`job` is not supported by this version",
-        "`probe` is not supported by this version",
+        "`conditional` is not supported by this version",
     ]
 
 

@@ -33,6 +33,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Send": model.Send,
     "JWT": model.Jwt,
     "HMAC": model.Hmac,
+    "Probe": model.Probe,
     "TLS": model.Tls,
     "Limits": model.Limits,
     "Timeout": model.Timeout,

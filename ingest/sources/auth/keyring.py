@@ -10,6 +10,7 @@ from ingest.redaction import Redactor
 from ingest.sources.auth import Credentials, Params, State
 from ingest.sources.auth.errands import Errands
 from ingest.sources.auth.oauth2 import ClientCredentials
+from ingest.sources.auth.probe import Probe
 from ingest.sources.auth.renewed import Obtain, Place, Renewed, Supply
 from ingest.sources.auth.session import Login, place
 from ingest.sources.auth.signature import Signed
@@ -43,6 +44,12 @@ class Keyring:
         if auth.jwt is not None:
             return Renewed(rest, BEARER, self._supply(auth.jwt, self._signed))
         return rest if auth.hmac is None else Signed(rest, auth.hmac, self._errands.transport.clock.wall)
+
+    def probe(self, auth: Auth | None, credentials: Credentials) -> Probe | None:
+        """How to see that `credentials` let us in, where `auth` says it."""
+        if auth is None or auth.probe is None:
+            return None
+        return Probe(auth.probe, self._source, credentials, self._errands.transport, self._errands.redactor)
 
     def _supply(self, part: P, obtaining: Callable[[P], Obtain]) -> Supply:
         for known, supply in self._supplies:
