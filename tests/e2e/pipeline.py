@@ -53,8 +53,20 @@ class Pipeline:
         return Synced(inserted, duplicates, sum(run["unchanged"] for run in ran))
 
     async def newest(self, stream: str = "orders", picked: Callable[[Record], Record] = as_it_is) -> dict[str, Record]:
-        """What the store has of the stream: the newest payload of every id."""
+        """What the store has of the stream: the newest payload of every id, but of those that are deleted."""
+        rows = await self._last(stream)
+        return {id: picked(row["payload"]) for id, row in rows.items() if not _is_delete(row)}
+
+    async def deleted(self, stream: str = "orders") -> set[str]:
+        return {id for id, row in (await self._last(stream)).items() if _is_delete(row)}
+
+    async def _last(self, stream: str) -> dict[str, Record]:
+        """The last event of every id."""
         done = await self.ingest("events", "--format", "jsonl")
         rows = [json.loads(line) for line in done.out.split("\n") if line]
         rows = sorted((row for row in rows if row["stream"] == stream), key=lambda row: int(row["offset"]))
-        return {row["key"]: picked(row["payload"]) for row in rows}
+        return {row["key"]: row for row in rows}
+
+
+def _is_delete(row: Record) -> bool:
+    return str(row["type"]).endswith(".deleted")

@@ -12,6 +12,10 @@ class Reading(NamedTuple):
     source: str
     environment: dict[str, str]
 
+    def and_also(self, key: str) -> "Reading":
+        """With one more key of the stream."""
+        return Reading(f"{self.source.rstrip()}\n        {key}\n", self.environment)
+
 
 def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:
     source = f"""
@@ -73,6 +77,24 @@ def with_keyset(api: json_server.JsonServer, size: int = 50) -> Reading:
         version: revision
         paginate: {{type: keyset, fields: {{revision: revision_gte}}, size_param: _limit, size: {size}}}
         incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
+"""
+    return Reading(source, {})
+
+
+def with_guests(api: pocketbase.PocketBase, limits: str) -> Reading:
+    """What PocketBase has for everybody, twice."""
+    source = f"""
+    base_url: {api.url}
+    limits: {limits}
+    retry: {{base: 100ms}}
+    defaults:
+      path: /api/collections/orders/records
+      records: $.items
+      id: id
+      paginate: {{type: page, param: page, size_param: perPage, size: 5, total_pages: $.totalPages}}
+    streams:
+      orders: {{params: {{sort: id}}}}
+      backwards: {{params: {{sort: -id}}}}
 """
     return Reading(source, {})
 

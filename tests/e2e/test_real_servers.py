@@ -46,6 +46,25 @@ async def test_what_a_server_holds_is_what_the_store_has_after_changes_and_delet
         await compared(api, case, Pipeline(tmp_path, EMBEDDED, case.read(api)))
 
 
+@pytest.mark.parametrize(
+    ("name", "sweeps"), [("PocketBase", 2), ("json-server by links", 2), ("json-server by its last row", 1)]
+)
+async def test_what_is_deleted_without_a_trace_is_found_by_sweeps(name: str, sweeps: int, tmp_path: Path) -> None:
+    case = CASES[name]
+    with closing(case.api(tmp_path)) as api:
+        api.put(orders(1, 120))
+        pipeline = Pipeline(tmp_path, EMBEDDED, case.read(api).and_also("deletes: {sweep: {every: 10ms}}"))
+        await pipeline.sync()
+        api.put(orders(116, 125, "changed"))
+        api.delete(orders(1, 3))
+        found = []
+        for _ in range(2):
+            await pipeline.sync()
+            found.append(await pipeline.deleted())
+        assert found == [set() if n < sweeps else set(orders(1, 3)) for n in (1, 2)]
+        assert await pipeline.newest() == api.held()
+
+
 @pytest.mark.parametrize("name", CASES_OVER_POSTGRES)
 async def test_what_a_server_over_postgres_holds_goes_through_kafka_into_postgres(
     name: str, bare_postgres_url: str, servers: Engine, tmp_path: Path

@@ -42,6 +42,12 @@ class PocketBase(Served):
         self.owner.headers["authorization"] = self.ask("POST", LOGIN, json=login)["token"]
         self.ask("POST", "/api/collections", json={"name": "orders", "type": "base", "fields": FIELDS})
 
+    def throttle(self, requests: int) -> None:
+        """From here on everybody may list, and who asks more often in a second is sent away with 429."""
+        self.ask("PATCH", "/api/collections/orders", json={"listRule": ""})
+        rule = {"label": "orders:list", "audience": "@guest", "duration": 1, "maxRequests": requests}
+        self.ask("PATCH", "/api/settings", json={"rateLimits": {"enabled": True, "rules": [rule]}})
+
     def put(self, orders: Mapping[str, Record]) -> None:
         known = self._ids()
         for id, order in orders.items():
