@@ -24,7 +24,8 @@ breaker_state = Gauge(
 concurrency = Gauge("ingest_source_concurrency", "How many requests may be under way now", ("source",))
 rate = Gauge("ingest_source_rate", "How many requests may leave in a second now, +Inf: any number", ("source",))
 slowdowns = Counter("ingest_source_slowdowns_total", "Times that the API throttled us and we slowed down", ("source",))
-restarts = Counter("ingest_source_restarts_total", "Listings begun again because a saved token was refused", STREAM)
+restarts = Counter("ingest_source_restarts_total", "Listings begun again: a token was refused, a rule says so", STREAM)
+gaps = Counter("ingest_source_gaps_total", "Answers left out because `errors` says skip or end", STREAM)
 notices = Counter(
     "ingest_source_notices_total", "Unexpected ways of an API, once a run: disorder, clock_skew …", (*STREAM, "kind")
 )

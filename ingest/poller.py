@@ -152,6 +152,7 @@ class Poller:
             skipped=page.skipped,
             dead_letters=buried,
             deletes=gone + sum(map(attrgetter("deleted"), fresh)),
+            gaps=page.gaps,
         )
 
     def _save_of(self, page: Page, fresh: Sequence[SourceRecord], seen: Sequence[Seen]) -> Save:

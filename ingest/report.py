@@ -46,6 +46,7 @@ class Report:
     events: int = 0
     unchanged: int = 0
     skipped: int = 0
+    gaps: int = 0  # answers that were left out because `errors` says so
     dead_letters: int = 0
     deletes: int = 0  # of the events
     requests: int = 0
@@ -100,7 +101,9 @@ class Report:
         metrics.restarts.labels(*self.stream).inc()
         log.warning("listing restarted", stream=str(self.stream), reason=reason)
 
-    def saved(self, *, events: int, unchanged: int, skipped: int, dead_letters: int, deletes: int = 0) -> None:
+    def saved(
+        self, *, events: int, unchanged: int, skipped: int, dead_letters: int, deletes: int = 0, gaps: int = 0
+    ) -> None:
         """The cursor of a page was saved."""
         self.pages += 1
         self.events += events
@@ -108,12 +111,15 @@ class Report:
         self.skipped += skipped
         self.dead_letters += dead_letters
         self.deletes += deletes
+        self.gaps += gaps
         metrics.pages.labels(*self.stream).inc()
         for outcome, count in {
             "published": events, "unchanged": unchanged, "skipped": skipped, "dead_lettered": dead_letters,
         }.items():  # fmt: skip
             if count:
                 metrics.records.labels(*self.stream, outcome).inc(count)
+        if gaps:
+            metrics.gaps.labels(*self.stream).inc(gaps)
         metrics.cursor_saved.labels(*self.stream).set_to_current_time()
         self.changed(self)
 
@@ -127,7 +133,7 @@ class Report:
         level(
             "stream finished",
             stream=str(self.stream), outcome=outcome.value, reason=reason, pages=self.pages, events=self.events,
-            unchanged=self.unchanged, dead_letters=self.dead_letters, retries=self.retries,
+            unchanged=self.unchanged, gaps=self.gaps, dead_letters=self.dead_letters, retries=self.retries,
             seconds=round(self.seconds, 3),
         )  # fmt: skip
         self.changed(self)

@@ -133,6 +133,7 @@ async def _rehearse(app: App, stream: Stream) -> Report:
             report.cursor_to = describe(page.cursor)
             report.dead_letters += len(page.refused)
             report.skipped += page.skipped
+            report.gaps += page.gaps
             if page.stop is not None:
                 report.end(Outcome.COMPLETE, f"dry run: {page.stop}")
     except Transient as exc:

@@ -81,7 +81,7 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
                 "source": r.stream.source, "stream": r.stream.stream,
                 "outcome": r.outcome.value, "reason": scrub(r.reason),
                 "pages": r.pages, "events": r.events, "deletes": r.deletes,
-                "unchanged": r.unchanged, "skipped": r.skipped,
+                "unchanged": r.unchanged, "skipped": r.skipped, "gaps": r.gaps,
                 "dead_letters": r.dead_letters, "requests": r.requests, "retries": r.retries,
                 "waited_seconds": round(r.waited, 3), "seconds": round(r.seconds, 3),
                 "cursor_from": r.cursor_from, "cursor_to": r.cursor_to,
@@ -97,7 +97,8 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
         moved = r.cursor_to or "-" if r.cursor_from in (None, r.cursor_to) else f"{r.cursor_from} → {r.cursor_to}"
         why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}: {scrub(r.reason)}"
         table.add_row(
-            str(r.stream), f"{r.pages:,}", f"{r.events:,}" + (f" ({r.deletes:,} deletes)" if r.deletes else ""),
+            str(r.stream), f"{r.pages:,}" + (f" ({r.gaps:,} left out)" if r.gaps else ""),
+            f"{r.events:,}" + (f" ({r.deletes:,} deletes)" if r.deletes else ""),
             f"{r.unchanged:,}", f"{r.dead_letters:,}", f"{r.retries:,}",
             f"{r.waited:.1f} s", moved, why,
         )  # fmt: skip

@@ -29,6 +29,7 @@ from ingest.config.pagination import (
 from ingest.config.part import Mistake, Part
 from ingest.config.records import Decode, Records, RecordSchema, Transform, Version, exploded_twice
 from ingest.config.requests import Composed, GraphQL, Placed
+from ingest.config.rules import Rule, When
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
 from ingest.config.signing import Hmac, Jwt
@@ -96,6 +97,7 @@ __all__ = [
     "RecordSchema",
     "Records",
     "Retry",
+    "Rule",
     "Scalar",
     "Security",
     "Send",
@@ -114,6 +116,7 @@ __all__ = [
     "Transform",
     "Until",
     "Version",
+    "When",
 ]
 
 Headers = Mapping[HeaderName, HeaderValue]
@@ -193,6 +196,8 @@ class Stream(Composed):
     """Over the source's."""
     retry: Retry | None = None
     """Over the source's."""
+    errors: tuple[Rule, ...] | None = None
+    """Instead of the source's."""
     records: Records
     """Where the list of records stands in an answer: $.data, or $ where the answer is the list."""
     id: IdPaths = ()
@@ -301,6 +306,8 @@ class Source(Part):
     limits: Limits = Limits()
     timeout: Timeout = Timeout()
     retry: Retry = Retry()
+    errors: tuple[Rule, ...] = ()
+    """What an answer means that is not what it seems; the first that matches counts."""
     streams: Mapping[Name, Stream] = Field(min_length=1)
     """What is listed, by name."""
 

@@ -108,7 +108,15 @@ def _verbatim(node: Node) -> Node:
     node = _at(node, "headers", lambda headers: _each(headers, _as_text))
     for key in ("params", "form"):
         node = _at(node, key, _sent)
+    node = _at(node, "errors", _rules)
     return _at(node, "auth", lambda auth: _at(auth, "oauth2", lambda oauth2: _at(oauth2, "params", _sent)))
+
+
+def _rules(node: Node) -> Node:
+    def of_headers(rule: Node) -> Node:
+        return _at(rule, "when", lambda when: _at(when, "header", lambda header: _each(header, _as_text)))
+
+    return node.having([of_headers(rule) for rule in node.value]) if isinstance(node.value, list) else node
 
 
 def _sent(params: Node) -> Node:

@@ -60,6 +60,7 @@ class Page(msgspec.Struct, frozen=True):
     sweep: Sweep | None = None  # the page is one of it
     whole: bool = False  # one of a listing that leaves nothing out
     listed: Sequence[str] | None = None  # ids of all that the API listed, where they are not those of `records`
+    gaps: int = 0  # answers that were left out because `errors` says so
 
 
 class Watch(Protocol):
@@ -78,7 +79,7 @@ class Watch(Protocol):
         """Said with every page on which it is true."""
 
     def restarted(self, reason: str) -> None:
-        """The listing began again at the start of its window."""
+        """The listing began again at the start of its window, for this reason."""
 
 
 class Source(Protocol):

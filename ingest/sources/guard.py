@@ -7,6 +7,8 @@ from ingest.sources import Page
 from ingest.sources.links import SHOWN
 from ingest.sources.request import Request
 
+RESTARTS = 3  # times that a run begins a listing again because `errors` says so
+
 
 class LoopGuard:
     """No request is made twice in a listing, no two pages in a row hold the same ids. Remembers 8 bytes a request."""
@@ -15,6 +17,7 @@ class LoopGuard:
         self._has_ids = has_ids
         self._requests: set[bytes] = set()
         self._ids: tuple[str, ...] = ()
+        self._restarts = 0
 
     def request(self, request: Request) -> None:
         mark = request.mark()
@@ -24,6 +27,12 @@ class LoopGuard:
                 f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
             )
         self._requests.add(mark)
+
+    def restarted(self, reason: str) -> None:
+        """A rule says that the listing begins again. Raises SourceChanged where that has not helped before."""
+        self._restarts += 1
+        if self._restarts > RESTARTS:
+            raise SourceChanged(f"incomplete: the listing was begun again {RESTARTS} times; {reason}")
 
     def forget(self) -> None:
         """What follows may be like what was."""

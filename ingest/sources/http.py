@@ -19,6 +19,7 @@ from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
+from ingest.sources.rules import Ruled, Rules
 from ingest.sources.template import Template
 from ingest.sources.transport import SHOWN, Limits, Transport
 
@@ -52,37 +53,27 @@ class HttpSource:
             stream.retry or source.retry,
             source.limits.max_body,
             redactor.scrub(stream.path),
+            Rules(source.errors if stream.errors is None else stream.errors),
         )
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
         await self.enter(watch)
-        state = self._lister.start(cursor, time.time_ns() // 1000)
+        state = self._lister.start(cursor, _now())
         guard = LoopGuard(has_ids=bool(self._stream.id))
         begun_again = False
         while True:
             try:
-                request = self._lister.request(state.listing)
-                if state.anew:
-                    guard.forget()
-                guard.request(request)
-                fetched = await self._fetch(request, watch, first=state.listing.n == 0)
-                page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
-                guard.page(page)
-                if page.stop is not None and not await self._still_in(watch, begun_again):
+                page, state = await self._turn(state, guard, watch)
+                if page is not None and page.stop is not None and not await self._still_in(watch, begun_again):
                     state, guard = self._again(cursor), LoopGuard(has_ids=bool(self._stream.id))
                     begun_again = True
                     continue
             except SourceRefused as exc:
-                restarted = self._lister.restart(state, time.time_ns() // 1000) if exc.status in TOKEN_REFUSED else None
-                if restarted is None:
-                    raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
-                state = restarted
-                watch.restarted(str(exc))
-                continue
+                raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
             except SourceChanged as exc:
                 raise SourceChanged(f"{self._where}: {self._redactor.scrub(str(exc))}") from exc
-            if fetched.skew:
-                watch.noticed(_skewed(fetched.skew))
+            if page is None:
+                continue
             for notice in page.notices:
                 watch.noticed(notice)
             yield page
@@ -114,8 +105,42 @@ class HttpSource:
 
     def _again(self, cursor: bytes | None) -> State:
         """The listing from its start, whichever run began it."""
-        state = self._lister.start(cursor, time.time_ns() // 1000)
-        return self._lister.restart(state, time.time_ns() // 1000) or state if state.resumed else state
+        state = self._lister.start(cursor, _now())
+        return self._lister.restart(state, _now()) or state if state.resumed else state
+
+    async def _turn(self, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:
+        """The next page, and where the listing stands after it. None: it began again."""
+        request = self._lister.request(state.listing)
+        if state.anew:
+            guard.forget()
+        guard.request(request)
+        try:
+            fetched = await self._fetch(request, watch, first=state.listing.n == 0)
+        except SourceRefused as exc:
+            restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
+            if restarted is None:
+                raise
+            watch.restarted(f"a saved token was refused: {exc}")
+            return None, restarted
+        except Ruled as exc:
+            return self._obey(exc, state, guard, watch)
+        if fetched.skew:
+            watch.noticed(_skewed(fetched.skew))
+        page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
+        guard.page(page)
+        return page, state
+
+    def _obey(self, ruled: Ruled, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:
+        """What `errors` says. Raises SourceRefused where it says that the stream fails."""
+        if ruled.action == "restart_listing":
+            guard.restarted(str(ruled))
+            watch.restarted(str(ruled))
+            return None, self._lister.again(state, _now())
+        if ruled.action in ("skip", "end"):
+            watch.noticed(Notice("gap", str(ruled)))
+            reason = f"`errors` says {ruled.action} to status {ruled.status}"
+            return self._lister.leave_out(state, _now(), reason=reason, ends=ruled.action == "end")
+        raise SourceRefused(str(ruled), ruled.status)
 
     async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
@@ -141,6 +166,11 @@ class HttpSource:
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}"
         )
+
+
+def _now() -> int:
+    """Microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 def _skewed(skew: float) -> Notice:

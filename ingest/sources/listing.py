@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ingest.config.incremental import UNFILTERED
 from ingest.config.model import CursorToken, NextUrl, Source, Stream
 from ingest.errors import ConfigError, SourceChanged
-from ingest.sources import Notice, Page, Refused, SourceRecord, Sweep, notices
+from ingest.sources import Notice, Page, SourceRecord, Sweep, notices
 from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
@@ -31,6 +31,8 @@ from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
 from ingest.sources.whole import Past, Wholes
 
 RESTARTED = "the API did not know a page token of it any more"
+NO_CONTENT = "the API answered without content"
+UNREAD = "a record of it could not be read"
 CUT_OFF = "it reached `listing_cap`, behind which records without the incremental field may be missing (`on_null`)"
 
 
@@ -44,6 +46,18 @@ class State(NamedTuple):
     past: Past = Past()
     failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
     anew: bool = False  # what is asked now may be what was asked before: no circle
+
+
+class _Answered(NamedTuple):
+    """What one answer means."""
+
+    read: Read
+    rows: int  # before any is left out
+    progress: Progress
+    after: Token | Stop
+    doubt: str | None
+    notices: Sequence[Notice]
+    gaps: int = 0
 
 
 class Lister:
@@ -141,16 +155,20 @@ class Lister:
         """The API does not know a token that we saved. A page's: the same window from its start, once. The one that
         this run starts with: a full read. None: it knew them all."""
         if state.resumed:
-            listing = state.listing
-            again = replace(
-                listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
-            )
-            again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=RESTARTED)
-            mark = listing.window[0] if self._takes_tokens or self._by_keys else None
-            return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
+            return self.again(state, now, doubt=RESTARTED)
         if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
             return self._open(Progress(), state.past, now)
         return None
+
+    def again(self, state: State, now: int, *, doubt: str | None = None) -> State:
+        """The same window from its start. `doubt`: why nothing may be concluded from what it does not list."""
+        listing = state.listing
+        again = replace(
+            listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
+        )
+        again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=doubt)
+        mark = listing.window[0] if self._takes_tokens or self._by_keys else None
+        return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
 
     def request(self, listing: Listing) -> Request:
         """What to ask. Raises SourceChanged when the listing has gone on for too long."""
@@ -179,19 +197,30 @@ class Lister:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
-        read = self._read(received)
+        read, here = self._read(received), state.listing
         count = 0 if received is None else len(received.records)
-        if count > 1 and read.refused and not (read.listed or read.skipped or state.listing.read_any):
+        if count > 1 and read.refused and not (read.listed or read.skipped or here.read_any):
             raise SourceChanged(f"no record of the first page is good; the first: {read.refused[0].error}")
         progress = self._advance(state, received, read.listed, asked, now)
-        here = state.listing
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
-        if (bound := self._cut_off(here, progress, after, count)) is not None:
+        doubt = NO_CONTENT if received is None else UNREAD if read.refused else None
+        told = tuple(self._notices(received, state, progress, read))
+        return self._turn(state, _Answered(read, count, progress, after, doubt, told), now)
+
+    def leave_out(self, state: State, now: int, *, reason: str, ends: bool) -> tuple[Page, State]:
+        """A rule says that an answer is left out, or that it is the end."""
+        after = Stop(reason) if ends else self._paginator.behind(state.listing.page)
+        answered = _Answered(NOTHING, 0, state.progress, after, reason, (), gaps=1)
+        return self._turn(state, answered, now)
+
+    def _turn(self, state: State, answered: _Answered, now: int) -> tuple[Page, State]:
+        here, progress, after = state.listing, answered.progress, answered.after
+        if (bound := self._cut_off(here, progress, after, answered.rows)) is not None:
             progress = replace(progress, last=None)
             after, here = self._first_page(bound), self._beginning_at(bound, here)
-        listing = self._next(here, progress, after, count, self._doubt(here, received, read.refused))
+        listing = self._next(here, progress, after, answered.rows, here.doubt or answered.doubt)
         ended = isinstance(after, Stop)
         failed = self._wholes.lacking(listing, state.past) if ended and listing.whole else None
         sweep = self._wholes.page(listing, ends=ended and failed is None)
@@ -201,17 +230,18 @@ class Lister:
             state = state._replace(past=self._past(listing, sweep, state.past))
             following = self._following(listing, progress, state.past, now)
         page = Page(
-            records=read.records,
-            refused=read.refused,
+            records=answered.read.records,
+            refused=answered.read.refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
-            remember_from=self._remember_from(progress, read.listed, after),
+            remember_from=self._remember_from(progress, answered.read.listed, after),
             remember_all=self._remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
-            skipped=read.skipped,
-            notices=(*self._notices(received, state, progress, read), *_doubted(listing, ended)),
+            skipped=answered.read.skipped,
+            notices=(*answered.notices, *_doubted(listing, ended)),
             sweep=sweep,
-            whole=state.listing.whole,
-            listed=None if read.listed is read.records else [record.id for record in read.listed],
+            whole=here.whole,
+            listed=None if answered.read.listed is answered.read.records else [one.id for one in answered.read.listed],
+            gaps=answered.gaps,
         )
         anew = bound is not None or (isinstance(after, Token) and after.back)
         return page, following or State(listing, progress, past=state.past, failed=failed, anew=anew)
@@ -221,13 +251,6 @@ class Lister:
         if self._wholes.sweeps:
             return True
         return self._bounds.lists_everything if self._bounds else not self._takes_tokens and self._by_keys is None
-
-    def _doubt(self, listing: Listing, received: Received | None, refused: Sequence[Refused]) -> str | None:
-        if listing.doubt is not None:
-            return listing.doubt
-        if received is None:
-            return "the API answered without content"
-        return "a record of it could not be read" if refused else None
 
     def _past(self, listing: Listing, sweep: Sweep | None, past: Past) -> Past:
         if listing.whole:

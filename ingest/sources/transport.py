@@ -14,6 +14,7 @@ import httpx
 from ingest.config import model
 from ingest.config.model import Retry, Source, Timeout
 from ingest.config.references import Where, nowhere
+from ingest.config.rules import Action
 from ingest.errors import ConfigError, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.retry import asked_wait, backoff
@@ -27,6 +28,7 @@ from ingest.sources.exchange import Exchange, Response, Trace
 from ingest.sources.gate import Gate, Told, Turn
 from ingest.sources.hosts import Hosts
 from ingest.sources.request import Request
+from ingest.sources.rules import Ruled, Rules
 from ingest.sources.waiter import too_long
 from ingest.tls import UnfitFile
 
@@ -40,6 +42,7 @@ class Limits(NamedTuple):
     retry: Retry
     max_body: int  # bytes, decompressed
     stream: str = ""  # for messages: whose request it is
+    rules: Rules = Rules()  # what answers mean that are not what they seem
 
 
 class Unshown(Undecodable):
@@ -86,6 +89,7 @@ class Transport:
         Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
         than `max_wait`, SourceUnavailable when tries or budget are used up or the API counts as down, SourceChanged for
         a URL we may not ask, and what `credentials` raise. A 401 is answered once with what `Credentials.renew` finds.
+        Raises Ruled for an answer that means something to whoever asked, whatever its status.
         """
         began = self.clock.monotonic()
         spent = 0.0  # seconds of the budget: neither what the server asked us to wait nor what the gate did
@@ -154,11 +158,15 @@ class Transport:
                 turn.failed(unreachable=isinstance(exc.__cause__, httpx.ConnectError | httpx.ConnectTimeout))
                 raise
             watch.requested(response.answered_at - response.asked_at)
-            good = 200 <= response.status < 300
+            action = limits.rules.match(response)
+            good = 200 <= response.status < 300 and action not in ("retry", "rate_limited")
             now = self.clock.wall() + response.skew
             wait = asked_wait(response.headers, limits.retry.wait_headers, now, succeeded=good)
             self._gate.owe(response.redirects)
-            await turn.answered(Told(response.status, response.headers, wait, now))
+            status = 429 if action == "rate_limited" else response.status
+            await turn.answered(Told(status, response.headers, wait, now))
+        if action is not None:
+            raise self._ruled(action, response, wait)
         if response.status in limits.retry.statuses:
             raise _Again(self._said(response), wait)
         if not good:
@@ -180,6 +188,15 @@ class Transport:
             raise _Again(f"no complete answer within timeout.total ({limits.timeout.total:g} s)") from exc
         except (httpx.TransportError, httpx.DecodingError, Broken) as exc:
             raise _Again(f"{type(exc).__name__}: {exc}") from exc
+
+    def _ruled(self, action: Action, response: Response, wait: float | None) -> Exception:
+        said = f"`errors` says {action}: {self._said(response)}"
+        if action in ("retry", "rate_limited"):
+            return _Again(said, wait)
+        said = f"{self.shown(response.request)}: {said}"
+        if action == "refresh_auth" and response.sent is not None:
+            return _Unauthorized(response.sent, SourceRefused(said, response.status))
+        return Ruled(action, said, response.status)
 
     def _said(self, response: Response) -> str:
         text = self._redactor.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]

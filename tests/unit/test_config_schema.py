@@ -38,6 +38,8 @@ SECTIONS: dict[str, type[Part]] = {
     "Limits": model.Limits,
     "Timeout": model.Timeout,
     "Retry": model.Retry,
+    "Errors": model.Rule,
+    "When": model.When,
     "A stream": model.Stream,
     "GraphQL": model.GraphQL,
     "Records": model.Records,

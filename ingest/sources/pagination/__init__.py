@@ -33,6 +33,9 @@ class SinglePage:
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
 
+    def behind(self, token: Token) -> Stop:
+        return Stop("the page was left out")
+
 
 def paginator(config: model.AnyPaginate, base_url: str, ids: Sequence[JsonPath]) -> Paginator:
     """`ids`: what identifies a record."""

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ingest.config import model
 from ingest.errors import SourceChanged
 from ingest.sources.pagination.received import Received
@@ -44,6 +46,13 @@ class Counted:
     def nothing(self, token: Token, n: int) -> Token | Stop:
         done = (token.number or 0) - self._start if self._by_page else token.rows
         return self._ended("no content", done, token.total)
+
+    def behind(self, token: Token) -> Token | Stop:
+        step = 1 if self._by_page else self._config.size
+        if step is None:
+            return Stop("the page was left out, and without `size` nothing says where the next one begins")
+        number = (token.number or 0) + step
+        return replace(token, number=number, rows=token.rows if self._by_page else number, before=(), back=False)
 
     def _ended(self, sign: str, done: int, total: int | None) -> Stop:
         """Raises SourceChanged where fewer came than the API declared: no listing is complete that lacks some."""

@@ -10,7 +10,7 @@ from ingest.config import model
 from ingest.errors import SourceChanged
 from ingest.paths import Root, parse
 from ingest.sources.pagination.received import Received
-from ingest.sources.pagination.token import Stop, Token
+from ingest.sources.pagination.token import LEFT_OUT, Stop, Token
 from ingest.sources.placement import Placement, Put
 
 
@@ -66,3 +66,6 @@ class Keyset:
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
+
+    def behind(self, token: Token) -> Stop:
+        return Stop(LEFT_OUT)

@@ -11,7 +11,7 @@ from ingest.paths import Root
 from ingest.sources.links import links, resolved
 from ingest.sources.pagination.counting import counts, parts
 from ingest.sources.pagination.received import Received
-from ingest.sources.pagination.token import Stop, Token
+from ingest.sources.pagination.token import LEFT_OUT, Stop, Token
 from ingest.sources.placement import Placement, Put
 
 
@@ -47,6 +47,9 @@ class NextLink:
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
+
+    def behind(self, token: Token) -> Stop:
+        return Stop(LEFT_OUT)
 
 
 class CursorToken:
@@ -86,6 +89,9 @@ class CursorToken:
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
 
+    def behind(self, token: Token) -> Stop:
+        return Stop(LEFT_OUT)
+
 
 class ObjectToken:
     """`object`: an object, each of whose keys becomes a parameter of the next request."""
@@ -111,3 +117,6 @@ class ObjectToken:
 
     def nothing(self, token: Token, n: int) -> Stop:
         return Stop("no content")
+
+    def behind(self, token: Token) -> Stop:
+        return Stop(LEFT_OUT)

@@ -9,6 +9,7 @@ from ingest.sources.pagination.received import Received
 from ingest.sources.placement import Put
 
 NONE: Mapping[str, str] = {}
+LEFT_OUT = "the page was left out, and only it names the next one"
 
 
 class Token(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -48,3 +49,6 @@ class Paginator(Protocol):
         """The API says that there is no content where page `n` of the listing should be (from 0).
 
         Raises SourceChanged where that contradicts what it said before: rows may be missing."""
+
+    def behind(self, token: Token) -> Token | Stop:
+        """The page behind one that is left out; Stop where nothing but the page itself names it."""
