@@ -31,6 +31,8 @@ class Content:
         self._same = None if any(placeholders.found(self._form or self._tree)) else self._encoded({}, ())
 
     def body(self, values: Values, puts: Sequence[Put]) -> bytes | None:
+        if self.kind is None:
+            return None
         puts = [put for put in puts if put.where.body]
         return self._encoded(values, puts) if puts or self._same is None else self._same
 

@@ -53,8 +53,8 @@ class HttpSource:
             stream.retry or source.retry,
             source.limits.max_body,
             redactor.scrub(stream.path),
-            Rules(source.errors if stream.errors is None else stream.errors),
         )
+        self._of_pages = self._limits._replace(rules=Rules(source.errors if stream.errors is None else stream.errors))
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
         await self.enter(watch)
@@ -157,7 +157,7 @@ class HttpSource:
                 raise self._no_records(response, answer)
             return _Fetched(Received(response.request.url, response.headers, answer, records), *times)
 
-        return await self._transport.send(request, self._credentials, self._limits, watch, read)
+        return await self._transport.send(request, self._credentials, self._of_pages, watch, read)
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"

@@ -28,9 +28,9 @@ def filled_params(params: Params, values: Values) -> dict[str, str | list[str]]:
     return found
 
 
-def listed(params: Params, style: ListStyle) -> dict[str, str | list[str]]:
+def listed(params: Params, style: ListStyle) -> Params:
     """`repeat` leaves a list as it is: its name is repeated."""
-    return dict(_listed(params, style)) if style != "repeat" else dict(params)
+    return params if style == "repeat" else dict(_listed(params, style))
 
 
 def _listed(params: Params, style: ListStyle) -> Iterator[tuple[str, str | list[str]]]:

@@ -44,6 +44,7 @@ class Template:
         self._content = Content(stream)
         if self._content.kind is not None:
             self._headers.setdefault("content-type", self._content.kind)
+        self._headers_vary = any(isinstance(value, Pattern) for value in self._headers.values())
         self._method = stream.method or ("GET" if self._content.kind is None else "POST")
         self.secret_params = listed(secret, stream.list_style)
         self.secret_headers = [value for value in self._headers.values() if _is_secret(value, scrub)]
@@ -102,6 +103,8 @@ class Template:
         return f"{path.rstrip('/')}/{path_segment(tokens[-1])}" if tokens and not self._names_cursor else path
 
     def _filled_headers(self, values: Values, puts: Sequence[Put]) -> Mapping[str, str]:
+        if not self._headers_vary and not any(put.where.header for put in puts):
+            return self._headers
         headers = {
             name: header_value(name, text) if text is not value else value
             for name, value in self._headers.items()

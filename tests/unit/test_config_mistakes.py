@@ -127,7 +127,6 @@ def one(keys: str) -> str:
             "graphql: {query: q}, paginate: {type: page, body: $.after}",
             "87: `$.after` is no variable; write $.variables.after",
         ),
-        ("auth: {probe: {path: /me}}", "44: `probe` is not supported by this version"),
         ("errors: {}", "45: `errors` must be a list, not a mapping: write […]"),
         ("errors: [{do: fail}]", "46: `when` is missing"),
         (

@@ -264,6 +264,14 @@ async def test_a_listing_is_begun_again_three_times_at_most(api: FakeApi) -> Non
     assert len(api.requests) == 8
 
 
+async def test_rules_are_about_listings_and_not_about_the_probe(api: FakeApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET", "the-secret-token")
+    say(api, [reply('{"error":null,"me":1}')], "/me")
+    say(api, [page(1)])
+    above = {"auth": {"bearer": "${env:SECRET}", "probe": {"path": "/me"}}, **rule("end", where="me")}
+    assert ids(await list_all(api.url, {}, above)) == ["1"]
+
+
 # ---- refresh_auth
 
 
