@@ -198,6 +198,8 @@ class Stream(Composed):
     """Over the source's."""
     errors: tuple[Rule, ...] | None = None
     """Instead of the source's."""
+    format: Literal["auto", "json", "jsonl", "csv", "xml"] = "auto"
+    """What the answers are; packed or not, is seen. `auto`: their bytes say it, and then their Content-Type."""
     records: Records
     """Where the list of records stands in an answer: $.data, or $ where the answer is the list."""
     id: IdPaths = ()

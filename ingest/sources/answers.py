@@ -5,7 +5,7 @@ neighbours stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -32,6 +32,7 @@ class Answer:
         self.body = body.removeprefix(b"\xef\xbb\xbf").strip(b" \t\r\n")
         self.strict = True
         self._reader: Reader = Strict()
+        self._root: dict[str, Slice] | Sequence[Slice] | None
         try:
             self._root = self._open()
         except Undecodable:
@@ -40,6 +41,14 @@ class Answer:
             self.strict = False
             self._reader = Tolerant()
             self._root = self._open()
+
+    @classmethod
+    def of(cls, items: Sequence[bytes], *, shown: bytes, strict: bool) -> Self:
+        """A list of values that were cut already. `shown`: what a message may show of the body."""
+        answer = cls.__new__(cls)
+        answer.body, answer.strict, answer._root = shown if items else b"[]", strict, items
+        answer._reader = Strict() if strict else Tolerant()
+        return answer
 
     def _open(self) -> dict[str, Slice] | Sequence[Slice] | None:
         """The outermost object or list taken apart once: reading it checks the whole body."""

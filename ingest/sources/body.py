@@ -4,20 +4,13 @@ A small body that unpacks to a huge one is stopped while it unpacks: never is mo
 ends before its end is broken, never a short body.
 """
 
-import zlib
 from collections.abc import AsyncIterator
 
 import httpx
 
-GZIP = 31  # wbits: with the header of gzip (zlib, inflateInit2)
+from ingest.sources.gunzip import Broken, Gunzip, TooLarge
 
-
-class TooLarge(Exception):
-    """More than the limit."""
-
-
-class Broken(Exception):
-    """What came is no whole body; a later try may get one."""
+__all__ = ["Broken", "TooLarge", "read"]
 
 
 async def read(response: httpx.Response, limit: int) -> bytes:
@@ -40,20 +33,9 @@ async def read(response: httpx.Response, limit: int) -> bytes:
 
 
 async def _unpacked(response: httpx.Response, limit: int) -> AsyncIterator[bytes]:
-    """The members of a gzip file (RFC 1952 allows several), in pieces of at most `limit` + 1 bytes."""
-    member = zlib.decompressobj(wbits=GZIP)
-    begun = False
+    """In pieces of at most `limit` + 1 bytes."""
+    gunzip = Gunzip(limit + 1)
     async for packed in response.aiter_raw():
-        while packed:
-            try:
-                piece = member.decompress(packed, limit + 1)
-            except zlib.error as exc:
-                raise Broken(f"the body cannot be unpacked: {exc}") from exc
-            begun = not member.eof
-            packed = member.unused_data if member.eof else member.unconsumed_tail
-            if member.eof:
-                member = zlib.decompressobj(wbits=GZIP)
-            if piece:
-                yield piece
-    if begun:
-        raise Broken("the body ends before its packed data does")
+        for piece in gunzip.feed(packed):
+            yield piece
+    gunzip.end()

@@ -15,6 +15,7 @@ from ingest.sources import Notice, Page, Watch
 from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
 from ingest.sources.exchange import Response
+from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
@@ -48,6 +49,7 @@ class HttpSource:
             raise ConfigError(f"{where}: {exc}") from exc
         self._probe = keyring.probe(auth, self._credentials)
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
+        self._formats = Formats(stream)
         self._limits = Limits(
             stream.timeout or source.timeout,
             stream.retry or source.retry,
@@ -148,9 +150,9 @@ class HttpSource:
         def read(response: Response) -> _Fetched:
             skew = response.skew
             times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
-            if response.status in (204, 205) or (first and not response.body.strip()):
+            answer = None if response.status in (204, 205) else self._answer(response, first=first)
+            if answer is None:
                 return _Fetched(None, *times)
-            answer = Answer(response.body)
             config = self._stream.records
             records = answer.records(config.path.steps, may_be_absent=config.absent == "empty")
             if records is None:
@@ -158,6 +160,21 @@ class HttpSource:
             return _Fetched(Received(response.request.url, response.headers, answer, records), *times)
 
         return await self._transport.send(request, self._credentials, self._of_pages, watch, read)
+
+    def _answer(self, response: Response, *, first: bool) -> Answer | None:
+        """What it says. None: nothing, in answer to the first request."""
+        limit = self._limits.max_body
+        try:
+            files = self._formats.unpacked(response.body, limit)
+            if first and len(files) == 1 and not files[0].strip():
+                return None
+            return self._formats.answer(files, response.headers.get("content-type", ""), limit)
+        except TooLarge:
+            asked = self._transport.shown(response.request)
+            raise SourceChanged(
+                f"{asked}: the body is over limits.max_body ({limit} bytes) when it is unpacked; ask for smaller pages,"
+                " or raise it"
+            ) from None
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"

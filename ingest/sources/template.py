@@ -16,6 +16,7 @@ from ingest.errors import ConfigError
 from ingest.sources.auth import with_params
 from ingest.sources.content import Content
 from ingest.sources.filling import NO_VALUES, Values, filled, header_value, path_segment, percent
+from ingest.sources.formats import ACCEPT
 from ingest.sources.parameters import filled_params, listed, texts
 from ingest.sources.placement import Put, as_text
 from ingest.sources.request import Request
@@ -44,6 +45,8 @@ class Template:
         self._content = Content(stream)
         if self._content.kind is not None:
             self._headers.setdefault("content-type", self._content.kind)
+        if (wanted := ACCEPT.get(stream.format)) is not None:
+            self._headers.setdefault("accept", wanted)
         self._headers_vary = any(isinstance(value, Pattern) for value in self._headers.values())
         self._method = stream.method or ("GET" if self._content.kind is None else "POST")
         self.secret_params = listed(secret, stream.list_style)

@@ -179,7 +179,7 @@ class Transport:
             return decode(response)
         except Undecodable as exc:
             said = _described(response) if isinstance(exc, Unshown) else self._said(response)
-            raise _Again(f"no JSON ({exc}): {said}", wait) from exc
+            raise _Again(f"the body cannot be read ({exc}): {said}", wait) from exc
 
     async def _once(self, request: Request, credentials: Credentials, limits: Limits) -> Response:
         try:

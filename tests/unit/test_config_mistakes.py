@@ -37,6 +37,7 @@ def one(keys: str) -> str:
         ("parent: {stream: repos}", "37: `parent` is not supported by this version"),
         ("id: ^.", "41: an empty path"),
         ("id: header.x, key: ^.a.", "56: cannot read the path '^.a.' at '.'"),
+        ("format: yaml", "45: `yaml` is not one of auto, json, jsonl, csv, xml"),
         ("decode: {nan: drop}", "51: `drop` is not one of as_null, as_text, fail"),
         ("decode: {nans: fail}", "46: unknown key `nans`, did you mean `nan`?"),
         ("transform: {drop: a}", "48: `transform` must be a list, not a mapping: write […]"),
