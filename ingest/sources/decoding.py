@@ -101,11 +101,8 @@ class _Fails(Exception):
 
 
 def may_repeat_a_name(records: Sequence[bytes]) -> bool:
-    """False: no object in them, at any depth, has a name twice. `records` are strict JSON in UTF-8.
-
-    What is built from them and written again has lost the members whose name comes again, so it has fewer colons; of
-    the colons in texts it has as many, but for those that were written as an escape."""
-    return any(_has_escaped_colon(text) or _colons_again(text) != text.count(b":") for text in _chunks(records))
+    """False: no object in them, at any depth, has a name twice. `records` are strict JSON in UTF-8."""
+    return any(map(_may_repeat, _chunks(records)))
 
 
 def _chunks(records: Sequence[bytes]) -> Iterator[bytes]:
@@ -114,16 +111,18 @@ def _chunks(records: Sequence[bytes]) -> Iterator[bytes]:
         yield b"[%b]" % b",".join(records[start : start + count])
 
 
+def _may_repeat(text: bytes) -> bool:
+    """What is built from it and written again has lost the members whose name comes again: it is another text, with
+    fewer colons. Of the colons in texts it has as many, but for those that were written as an escape."""
+    try:
+        again = orjson.dumps(orjson.loads(text))
+    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # a number beyond a double, or nested deeply
+        return True
+    return again != text and (again.count(b":") != text.count(b":") or _has_escaped_colon(text))
+
+
 def _has_escaped_colon(text: bytes) -> bool:
     return b"\\u003" in text and _ESCAPED_COLON.search(text) is not None
-
-
-def _colons_again(text: bytes) -> int:
-    """-1: it cannot be built."""
-    try:
-        return orjson.dumps(orjson.loads(text)).count(b":")
-    except (orjson.JSONDecodeError, orjson.JSONEncodeError):  # a number beyond a double, or nested deeply
-        return -1
 
 
 def _repeated_name(record: bytes) -> str | None:
