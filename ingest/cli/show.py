@@ -99,8 +99,8 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
         table.add_row(
             str(r.stream), f"{r.pages:,}" + (f" ({r.gaps:,} left out)" if r.gaps else ""),
             f"{r.events:,}" + (f" ({r.deletes:,} deletes)" if r.deletes else ""),
-            f"{r.unchanged:,}", f"{r.dead_letters:,}", f"{r.retries:,}",
-            f"{r.waited:.1f} s", moved, why,
+            f"{r.unchanged:,}" + (f" ({r.skipped:,} skipped)" if r.skipped else ""),
+            f"{r.dead_letters:,}", f"{r.retries:,}", f"{r.waited:.1f} s", moved, why,
         )  # fmt: skip
     _print(table)
     for r in found:

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from checkpoints import StreamId
+from ingest.cli import show
 from ingest.config.loader import parse as load_text
 from ingest.config.references import resolve
 from ingest.paths import parse
 from ingest.redaction import Redactor
+from ingest.report import Report
 from ingest.sources.answers import Answer
 from ingest.sources.casting import CASTS, MAX_EXPONENT
 from ingest.sources.document import Document
@@ -362,6 +365,14 @@ async def test_what_a_filter_leaves_out_counts_for_paging_and_for_the_cursor(api
     assert [page.skipped for page in pages] == [2, 1, 0]
     assert [cursor(page)["high_water"] for page in pages] == [2, 4, 4]
     assert [request.query["offset"] for request in api.requests] == ["0", "2", "4"]
+
+
+def test_what_was_left_out_is_shown_at_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(StreamId("api", "events"), events=1, unchanged=2, skipped=3)
+    show.reports([report], as_json=False, scrub=str)
+    assert "2 (3 skipped)" in capsys.readouterr().out
+    show.reports([report], as_json=True, scrub=str)
+    assert json.loads(capsys.readouterr().out)[0]["skipped"] == 3
 
 
 async def test_pages_that_differ_only_in_what_a_filter_leaves_out_are_no_circle(api: FakeApi) -> None:
