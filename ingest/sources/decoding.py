@@ -18,7 +18,7 @@ from ingest.sources.slices import Strict, Undecodable, without_halves
 CHUNK = 32_768  # bytes of records that are built as objects at once: what the processor's cache holds
 
 _NOT_A_NUMBER = re.compile(
-    rb'(?P<string>"(?:[^"\\]++|\\.)*+")|(?<![\w.+-])[+-]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.DOTALL | re.IGNORECASE
+    rb'(?P<string>"(?:[^"\\]++|\\.)*+")|[+-]?(?:nan|inf(?:inity)?)(?=\s*[,}\]])', re.DOTALL | re.IGNORECASE
 )
 _ESCAPED_COLON = re.compile(rb"\\u003[aA]")
 

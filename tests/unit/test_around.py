@@ -64,6 +64,11 @@ def test_the_incremental_field_may_stand_around_the_list() -> None:
     }
 
 
+def test_an_object_whose_values_are_taken_is_one_to_climb_to() -> None:
+    body = b'{"t":1,"pages":{"n":7,"x":{"rows":[{"id":1}]}}}'
+    assert page(body, "$.pages.*.rows", id=["^.^.^.t", "^.^.n", "id"]).records[0].id == "1|7|1"
+
+
 def test_lists_on_the_way_are_no_object_to_climb_to() -> None:
     body = b'{"t":1,"a":[[{"rows":[{"id":1}]}]]}'
     assert page(body, "$.a[0][*].rows", id=["^.^.t", "id"]).records[0].id == "1|1"
@@ -123,7 +128,7 @@ def test_names_and_headers_can_be_kept_too_and_be_the_id() -> None:
         (b"{ }", b'{ "k":[1.10, {}]}'),
         (b'{"k":5}', b'{"k":[1.10, {}]}'),
         (b'{ "a" : 1 ,"k":{"k":5} }', b'{"a" : 1,"k":[1.10, {}]}'),
-        (b'{"a":1.10,"\\u006b":5,"b":"k"}', b'{"a":1.10,"b":"k","k":[1.10, {}]}'),
+        (b'{"a":1.10,"\\u006b":5,"b":"c"}', b'{"a":1.10,"b":"c","k":[1.10, {}]}'),
         (b'{"a":{"k":5},"b":"\\"k\\"\\u006b"}', b'{"a":{"k":5},"b":"\\"k\\"\\u006b","k":[1.10, {}]}'),
     ],
 )

@@ -114,7 +114,15 @@ def test_a_page_of_html_is_no_data_whatever_was_expected(page: bytes, format: st
 
 
 @pytest.mark.parametrize(
-    ("format", "body"), [("xml", b"[1"), ("jsonl", b"x\n"), ("csv", b"\n"), ("json", b"<a/>"), ("xml", b"")]
+    ("format", "body"),
+    [
+        ("auto", b'{"data":[\n{"id":1},\n{"id":2}\n'),
+        ("xml", b"[1"),
+        ("jsonl", b"x\n"),
+        ("csv", b"\n"),
+        ("json", b"<a/>"),
+        ("xml", b""),
+    ],
 )
 def test_a_body_of_another_format_is_undecodable(format: str, body: bytes) -> None:
     with pytest.raises(Undecodable):
@@ -193,6 +201,7 @@ BOMB = b"[" + b" " * 5_000_000 + b"]"
         zipped(a=BOMB),
         zipped(**{str(n): b"[" + b" " * 300_000 + b"]" for n in range(4)}),
         gzip.compress(zipped(a=BOMB)),
+        zipped(**{str(n): gzip.compress(b"[" + b" " * 300_000 + b"]") for n in range(4)}),
     ],
 )
 def test_a_small_body_that_unpacks_to_a_huge_one_is_stopped(bomb: bytes) -> None:
@@ -245,6 +254,8 @@ def test_json_that_is_not_utf8_is_read_as_the_header_says() -> None:
         ("näme\né\n".encode("utf-8-sig"), "text/csv; charset=latin-1"),
         ("näme\né\n".encode("utf-16"), "text/csv"),
         ("näme\né\n".encode(), "text/csv"),
+        ("näme\né\n".encode(), "text/csv; charset=rot13"),
+        ("näme\né\n".encode(), "text/csv; charset=base64"),
         ('<?xml version="1.0" encoding="ISO-8859-1"?><r><näme>é</näme></r>'.encode("latin-1"), "text/xml"),
         ('<?xml version="1.0" encoding="utf-16"?><r><näme>é</näme></r>'.encode("utf-16"), "text/xml"),
         ('<?xml version="1.0" encoding="utf-8"?><r><näme>é</näme></r>'.encode("latin-1"), "text/xml;charset=latin-1"),

@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ingest.errors import BadRecord
@@ -139,6 +139,8 @@ def test_an_at_sign_in_a_version_is_escaped_in_the_event_id() -> None:
 
 
 @given(st.text("@%402 ~5", max_size=6), st.text("@%402 ~5", max_size=6))
+@example("x@y", "x%40y")
+@example("%40", "%2540")
 def test_two_versions_are_never_written_alike(one: str, other: str) -> None:
     assert (event_id("a", "b", "c", one) == event_id("a", "b", "c", other)) == (one == other)
 

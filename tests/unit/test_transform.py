@@ -20,7 +20,7 @@ from ingest.report import Report
 from ingest.sources.answers import Answer
 from ingest.sources.casting import CASTS, MAX_EXPONENT
 from ingest.sources.document import Document
-from ingest.sources.identity import version_hash
+from ingest.sources.identity import bounded_id, version_hash
 from ingest.sources.page import PageReader, Read
 from tests.harness.fake_api import FakeApi
 from tests.texts import json_texts
@@ -197,6 +197,13 @@ def test_every_item_of_a_list_becomes_a_record_with_its_place_in_its_id() -> Non
     ]
 
 
+@pytest.mark.parametrize("id", ['"%s"' % ("x" * 999), '"%s"' % ("x" * 1000), "9" * 999, "9" * 999 + ".0"])
+def test_an_id_is_no_longer_for_its_place_than_ids_may_be(id: str) -> None:
+    [record] = page(b'[{"lines":[{"id":%b}]}]' % id.encode(), {"explode": "lines"}).records
+    assert record.id == bounded_id(id.strip('"') + "#0")
+    assert len(record.id) < 40
+
+
 def test_a_part_reaches_the_whole_and_what_is_around_that() -> None:
     body = b'{"tenant":"t","data":[%b]}' % WHOLE
     answer = Answer(body)
@@ -234,7 +241,7 @@ def test_steps_before_it_change_the_whole_and_steps_behind_it_each_part() -> Non
 def test_parts_of_a_record_that_a_filter_leaves_out_are_left_out_but_listed() -> None:
     read = page(b"[%b]" % WHOLE, {"filter": "kind == 'b'"}, {"cast": {"kind": "integer"}}, {"explode": "lines"})
     assert (read.records, read.refused, read.skipped) == ([], [], 1)
-    read = page(b"[%b]" % WHOLE, {"filter": "kind == 'b'"}, {"explode": "lines"})
+    read = page(b"[%b]" % WHOLE, {"filter": "kind == 'b'"}, {"filter": "kind == 'a'"}, {"explode": "lines"})
     assert (read.records, read.skipped, [one.id for one in read.listed]) == ([], 3, ["l1#0", "l2#1", "l3#2"])
 
 
@@ -269,6 +276,8 @@ def test_half_a_surrogate_pair_is_no_obstacle() -> None:
     steps: Steps = [{"drop": ["b.d", "e"]}, {"filter": "starts_with(id || 'x', 'x') || id == `1`"}, {"add": {"f": 1}}]
     assert made(record, *steps[:1], *steps[2:]) == b'{"id":1,"a":"\\ud800","b":{"c":"\\udc00"},"f":1}'
     assert made(record, {"filter": "id == `1`"}) == record
+    listed = b'{"id":1,"l":[{"c":"\\udc00","d":1},{"d":1.10}]}'
+    assert made(listed, {"drop": "l[0].d"}) == b'{"id":1,"l":[{"c":"\\udc00"},{"d":1.10}]}'
 
 
 # ---- casts
