@@ -6,9 +6,9 @@ from typing import Literal
 from pydantic import Field
 
 from ingest.config.part import Mistake, Part
+from ingest.config.rules import Expression
 from ingest.config.values import (
     Constant,
-    Expression,
     FieldPath,
     ListPath,
     MemberPath,

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
 
-import jmespath
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints, WithJsonSchema
 
 from ingest.config import placeholders
@@ -132,17 +131,6 @@ def _member(path: JsonPath) -> JsonPath:
     if not isinstance(_field(path).steps[-1], str):
         raise ValueError(f"`{path}` does not end with a name")
     return path
-
-
-def expression(text: str) -> str:
-    """JMESPath. Raises ValueError."""
-    if "${" in text:
-        raise ValueError("an expression holds no reference")
-    try:
-        jmespath.compile(text)
-    except jmespath.exceptions.JMESPathError as exc:
-        raise ValueError(f"no JMESPath: {' '.join(str(exc).split())}") from exc
-    return text
 
 
 def _schema_file(text: str) -> str:
@@ -383,7 +371,6 @@ FieldPath = Annotated[JsonPath, _reader(), AfterValidator(_field), _text()]
 MemberPath = Annotated[JsonPath, _reader(), AfterValidator(_member), _text()]
 NewName = Annotated[str, StringConstraints(min_length=1)]
 SchemaFile = Annotated[str, AfterValidator(_schema_file), _text(examples=["charge.schema.json"])]
-Expression = Annotated[str, AfterValidator(expression)]
 Constant = Annotated[
     str | int | float | Decimal | bool | None,
     PlainValidator(_constant),

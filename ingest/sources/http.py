@@ -20,7 +20,7 @@ from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
 from ingest.sources.request import Request
-from ingest.sources.rules import Ruled, Rules
+from ingest.sources.rules import Ruled, Rules, Told
 from ingest.sources.template import Template
 from ingest.sources.transport import SHOWN, Limits, Transport
 
@@ -56,7 +56,8 @@ class HttpSource:
             source.limits.max_body,
             redactor.scrub(stream.path),
         )
-        self._of_pages = self._limits._replace(rules=Rules(source.errors if stream.errors is None else stream.errors))
+        errors = source.errors if stream.errors is None else stream.errors
+        self._of_pages = self._limits._replace(rules=Rules(errors, self._read))
 
     async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
         await self.enter(watch)
@@ -175,6 +176,12 @@ class HttpSource:
                 f"{asked}: the body is over limits.max_body ({limit} bytes) when it is unpacked; ask for smaller pages,"
                 " or raise it"
             ) from None
+
+    def _read(self, told: Told) -> Answer:
+        limit = self._limits.max_body
+        return self._formats.answer(
+            self._formats.unpacked(told.body, limit), told.headers.get("content-type", ""), limit
+        )
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"

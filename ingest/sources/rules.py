@@ -3,14 +3,16 @@
 A body is read once, however many rules look at it, and not at all where none does. One that cannot be read has nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
 from ingest.config.rules import Action, Rule, When
+from ingest.errors import SourceChanged
 from ingest.paths import JsonPath, Root
 from ingest.sources.answers import Answer, Undecodable
+from ingest.sources.gunzip import TooLarge
 
 
 class Told(Protocol):
@@ -34,16 +36,25 @@ class Ruled(Exception):
         self.action, self.status = action, status
 
 
+Read = Callable[[Told], Answer]
+"""How a body is read. Raises Undecodable, TooLarge and SourceChanged."""
+
+
+def _as_json(told: Told) -> Answer:
+    return Answer(told.body)
+
+
 class Rules:
     """Those of one stream; the first that matches counts."""
 
-    def __init__(self, rules: Sequence[Rule] = ()) -> None:
+    def __init__(self, rules: Sequence[Rule] = (), read: Read = _as_json) -> None:
         self._rules = [(_Condition(rule.when), rule.do) for rule in rules]
+        self._read = read
 
     def match(self, answer: Told) -> Action | None:
         if not self._rules:
             return None
-        body = _Body(answer.body)
+        body = _Body(answer, self._read)
         return next((do for condition, do in self._rules if condition.holds(answer, body)), None)
 
 
@@ -74,26 +85,29 @@ def _has(answer: Told, body: "_Body", path: JsonPath) -> bool:
 
 
 class _Body:
-    def __init__(self, raw: bytes) -> None:
-        self._raw = raw
+    def __init__(self, told: Told, read: Read) -> None:
+        self._told, self._read = told, read
         self._answer: Answer | None = None
         self._plain: Any = None
 
+    def _as_read(self) -> Answer:
+        self._answer = self._answer or self._read(self._told)
+        return self._answer
+
     def has(self, path: JsonPath) -> bool:
         try:
-            self._answer = self._answer or Answer(self._raw)
-            found = self._answer.first(path.steps)
+            found = self._as_read().first(path.steps)
             return found is not None and bytes(found) != b"null"
-        except Undecodable:
+        except (Undecodable, TooLarge, SourceChanged):
             return False
 
     def where(self, expression: Any) -> bool:
         from jmespath.exceptions import JMESPathError
 
         try:
-            self._plain = self._plain or msgspec.json.decode(self._raw)
+            self._plain = self._plain or msgspec.json.decode(self._as_read().body)
             return _is_true(expression.search(self._plain))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, JMESPathError):
+        except (Undecodable, TooLarge, SourceChanged, msgspec.DecodeError, RecursionError, JMESPathError):
             return False
 
 

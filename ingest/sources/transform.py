@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-import jmespath
 import msgspec
 
 from ingest.config.records import Transform as Step
@@ -153,12 +152,15 @@ def _adder(path: JsonPath, value: msgspec.Raw) -> Callable[[Document], None]:
 
 
 def _filter(expression: str) -> Change:
+    import jmespath  # only those who write an expression wait for it
+    from jmespath.exceptions import JMESPathError
+
     compiled = jmespath.compile(expression)
 
     def passes(document: Document) -> bool:
         try:
             found = compiled.search(document.plain())
-        except (jmespath.exceptions.JMESPathError, TypeError, ValueError) as exc:
+        except (JMESPathError, TypeError, ValueError) as exc:
             reason = " ".join(str(exc).split())
             raise _bad(f"`filter: {expression}` cannot be answered: {reason}", "bad_filter") from exc
         return found is not None and found is not False and found not in ("", [], {})

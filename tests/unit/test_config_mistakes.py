@@ -54,7 +54,7 @@ def one(keys: str) -> str:
         ('transform: [{add: {"a[*].b": 1}}]', "55: `a[*].b` is no single place in objects; write a.b"),
         (
             'transform: [{filter: "a[?"}]',
-            '58: no JMESPath: Invalid jmespath expression: Incomplete expression: "a[?" ^',
+            '58: `a[?` is no JMESPath expression: Invalid jmespath expression: Incomplete expression:',
         ),
         (
             "transform: [{filter: a}, {explode: b}, {explode: c}]",

@@ -551,6 +551,24 @@ async def test_max_body_holds_for_what_is_unpacked(api: FakeApi) -> None:
     assert "over limits.max_body (1000000 bytes) when it is unpacked" in str(error)
 
 
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        (b"<error><code>busy</code></error>", "text/xml"),
+        (gzip.compress(b'{"error":{"code":"busy"}}'), "application/json"),
+        (zipped(a=b'{"error":{"code":"busy"}}'), "application/zip"),
+        ('{"error":{"code":"busy"}}'.encode("utf-16"), ""),
+    ],
+)
+@pytest.mark.parametrize("when", [{"has": "$.error.code"}, {"where": "error.code == 'busy'"}])
+async def test_errors_are_recognised_in_every_format(api: FakeApi, when: Keys, body: bytes, kind: str) -> None:
+    say(api, [reply(body, content_type=kind), reply('{"data":[{"id":1}]}')])
+    watch = Watching()
+    async with opened(api.url, {"errors": [{"when": when, "do": "retry"}]}) as source:
+        assert [record.id for record in records(await read(source, watch=watch))] == ["1"]
+    assert len(watch.retries) == 1
+
+
 async def test_xml_is_listed_with_what_stands_around_its_elements(api: FakeApi) -> None:
     channel = b"<channel><title>News</title><item><guid>a</guid></item></channel>"
     body = b'<?xml version="1.0"?><rss version="2.0">%b</rss>' % channel

@@ -176,7 +176,7 @@ async def test_a_broken_answer_to_a_login_is_tried_again_and_not_shown(api: Fake
     async with opened(api.url, NEXT_URL, session()) as source:
         _, error = await read_until_it_fails(source)
     assert isinstance(error, SourceUnavailable)
-    assert "attempt 3 of 3: no JSON" in str(error)
+    assert "attempt 3 of 3: the body cannot be read" in str(error)
     assert "hidden" not in str(error)
 
 
