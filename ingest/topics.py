@@ -60,9 +60,13 @@ async def ensure(admin: Admin, names: Iterable[str], config: Topics, *, replicat
     there = [(s, found[s.name].spec) for s in specs if s.name in found and s not in missing]
     _check_differences(there, TopicSpec._fields if replicated else ("partitions", "retention_ms", "max_message"))
     if replicated:
-        infos = [found[wanted.name] for wanted, _ in there]
-        _check_safety([(info.spec, info.unclean) for info in infos], config)
-        _check_replicas(infos)
+        check([found[wanted.name] for wanted, _ in there], config)
+
+
+def check(found: Sequence[TopicInfo], config: Topics) -> None:
+    """Topics that brokers have: are they as safe as `durability` wants? Raises ConfigError."""
+    _check_safety([(info.spec, info.unclean) for info in found], config)
+    _check_replicas(found)
 
 
 class Restoring:

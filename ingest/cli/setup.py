@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from ingest.cli.context import ConfigOption, loaded
+from ingest.cli import connect
+from ingest.cli.context import ConfigOption, loaded, with_app
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
 from ingest.config.credentials import credentials
 from ingest.config.loader import FILE, Loaded
@@ -34,7 +35,12 @@ def init(force: Annotated[bool, typer.Option("--force", help="Overwrite a file t
     typer.echo(f"wrote {path}; edit it, then\n{NEXT}")
 
 
-def check(config: ConfigOption = None) -> None:
+def check(
+    config: ConfigOption = None,
+    connecting: Annotated[
+        bool, typer.Option("--connect", help="Ask every source, the log and the databases, too.")
+    ] = False,
+) -> None:
     """Validate the configuration; every mistake as file:line:column."""
     configuration = loaded(config)
     streams = sum(len(source.streams) for source in configuration.config.sources.values())
@@ -43,6 +49,10 @@ def check(config: ConfigOption = None) -> None:
     typer.echo(f"{configuration.file}: good ({counts})")
     for note in _notes(configuration):
         typer.echo(note, err=True)
+    if connecting:
+        answers = with_app(configuration, connect.connect)
+        connect.table(answers)
+        raise typer.Exit(connect.exit_code(answers))
 
 
 def _notes(configuration: Loaded) -> Iterator[str]:

@@ -21,7 +21,7 @@ async def api() -> AsyncIterator[FakeApi]:
         yield server
 
 
-def configured(folder: Path, api: FakeApi) -> Ingest:
+def configured(folder: Path, api: FakeApi, engine: Engine = EMBEDDED) -> Ingest:
     (folder / "ingest.yaml").write_text(f"""
 version: 1
 sources:
@@ -36,9 +36,10 @@ sources:
         key: account
         paginate: {{type: next_url, from: $.next}}
         incremental: {{type: timestamp, field: updated_at, lag: 1m}}
-topics: {{partitions: 5}}
+topics:
+  partitions: 5
 """)
-    return Ingest(folder, EMBEDDED, TOKEN=TOKEN)
+    return Ingest(folder, engine, TOKEN=TOKEN)
 
 
 async def test_a_preview_shows_what_would_be_published_and_touches_no_state(api: FakeApi, tmp_path: Path) -> None:
@@ -108,3 +109,32 @@ async def test_explain_shows_every_value_and_where_it_stands(api: FakeApi, tmp_p
     plain = (await ingest("explain", "-s", "shop", "-t", "orders")).out
     assert "sources.shop.streams.orders.incremental.lag: 60.0" in plain
     assert "topics." not in plain
+
+
+# ---- check --connect
+
+
+async def test_check_connect_asks_everything_and_publishes_nothing(
+    api: FakeApi, engine: Engine, tmp_path: Path
+) -> None:
+    ingest = configured(tmp_path, api, engine)
+    with (tmp_path / "ingest.yaml").open("a") as file:
+        file.write("  replication: 1\n  min_insync: 1\n  durability: relaxed\n")
+    done = await ingest("check", "--connect")
+    lines = [" ".join(line.split()) for line in done.out.splitlines()]
+    assert "stream shop/orders yes 10 records on the first page; and there is more" in lines
+    assert any(line.startswith("log yes 0 of 1 topics exist") for line in lines)
+    assert any(line.startswith("store yes") for line in lines)
+    assert any(line.startswith("state yes") and line.endswith(": 0 saved cursors") for line in lines)
+    assert len(api.requests) == 1
+
+
+async def test_check_connect_says_what_does_not_answer_and_goes_on(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api, EMBEDDED)
+    say(api, [reply('{"error":"no"}', status=403)], "/orders")
+    done = await ingest("check", "--connect", code=1)
+    assert "stream shop/orders" in done.out
+    assert "403" in done.out
+    assert "check `auth` and what it may read" in " ".join(done.out.split())
+    assert "store" in done.out
+    assert TOKEN not in done.out + done.err
