@@ -12,7 +12,7 @@ import typer
 from ingest.imports import lightly
 
 with lightly():
-    from ingest.cli import checkpoints, consume, events, explain, migrate, preview, run, setup, topics, verify
+    from ingest.cli import checkpoints, consume, discover, events, explain, migrate, preview, run, setup, topics, verify
     from ingest.cli.context import REDACTOR
     from ingest.errors import ConfigError, IngestError, Transient
     from ingest.signals import Interrupted
@@ -29,8 +29,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 VERBS: tuple[Callable[..., None], ...] = (
-    setup.init, setup.check, explain.explain, preview.preview, run.run, consume.consume, verify.verify,
-    events.events, migrate.migrate, setup.schema, setup.version,
+    setup.init, discover.discover, setup.check, explain.explain, preview.preview, run.run, consume.consume,
+    verify.verify, events.events, migrate.migrate, setup.schema, setup.version,
 )  # fmt: skip
 for verb in VERBS:
     app.command()(verb)
