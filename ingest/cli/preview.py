@@ -25,8 +25,8 @@ from ingest.sources.cursor import describe
 from ingest.sources.request import Request
 
 if TYPE_CHECKING:
-    from ingest.sources.exchange import Response, Trace
-    from ingest.sources.recording import Recording
+    from ingest.sources.exchange import Response
+    from ingest.sources.recording import Deferred, Recording
 
 PAGES = 3
 RECORDS = 5  # shown of each page, unless all are asked for
@@ -57,9 +57,10 @@ def preview(
     async def work(app: App) -> None:
         view = _Json(app.loaded, name, records) if as_json else _Plain(app.loaded, name, records)
         async with AsyncExitStack() as stack:
-            opened = await open_source(
-                app, source, stack, alone=True, clients=_recording(replay), trace=_tracing(http, save)
-            )
+            trace = _tracing(http, save)
+            if trace is not None:
+                stack.callback(trace.close)
+            opened = await open_source(app, source, stack, alone=True, clients=_recording(replay), trace=trace)
             cursor = await _cursor(app, name) if saved else None
             view.begin(cursor)
             report = Report(name)
@@ -182,21 +183,16 @@ def _recording(folder: Path | None) -> "Recording | None":
     return Recording(folder, REDACTOR)
 
 
-def _tracing(http: bool, save: Path | None) -> "Trace | None":
+def _tracing(http: bool, save: Path | None) -> "Deferred | None":
     """Shows and keeps what goes over the wire."""
     if not http and save is None:
         return None
-    from ingest.sources.recording import Recorder, shown
+    from ingest.sources.recording import Deferred, Recorder, shown
 
-    recorder = None if save is None else Recorder(save, REDACTOR)
+    def show_it(sent: Request, response: "Response") -> None:
+        _print_exchange(shown(sent, response, REDACTOR))
 
-    def trace(sent: Request, response: "Response") -> None:
-        if recorder is not None:
-            recorder(sent, response)
-        if http:
-            _print_exchange(shown(sent, response, REDACTOR))
-
-    return trace
+    return Deferred(*([] if save is None else [Recorder(save, REDACTOR)]), *([show_it] if http else []))
 
 
 def _print_exchange(exchange: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,26 @@ def _body(body: bytes, redactor: Redactor) -> dict[str, str]:
         return {"body": redactor.scrub(body.decode())}
     except UnicodeDecodeError:
         return {"body_base64": base64.b64encode(body).decode()}
+
+
+class Deferred:
+    """Hands every exchange on when the next one comes, and the last one when it is closed: a token that an answer holds
+    is a secret only once it was read."""
+
+    def __init__(self, *then: Callable[[Request, Response], None]) -> None:
+        self._then = then
+        self._held: tuple[Request, Response] | None = None
+
+    def __call__(self, sent: Request, response: Response) -> None:
+        self.close()
+        self._held = sent, response
+
+    def close(self) -> None:
+        if self._held is None:
+            return
+        held, self._held = self._held, None
+        for then in self._then:
+            then(*held)
 
 
 class Recorder:
