@@ -119,7 +119,7 @@ def test_a_page_of_html_is_no_data_whatever_was_expected(page: bytes, format: st
         ("auto", b'{"data":[\n{"id":1},\n{"id":2}\n'),
         ("xml", b"[1"),
         ("jsonl", b"x\n"),
-        ("csv", b"\n"),
+        ("csv", b" \n"),
         ("json", b"<a/>"),
         ("xml", b""),
     ],

@@ -50,6 +50,8 @@ class Formats:
         return joined([self._one(file, content_type, limit * GROWTH) for file in files])
 
     def _one(self, file: bytes, content_type: str, limit: int) -> Answer:
+        if not file.strip():
+            raise Undecodable("it is empty")
         media = content_type.partition(";")[0].strip().lower()
         kind = self._kind(file, media)
         text = in_utf8(file, content_type, utf8_first=kind in ("json", "jsonl"))
