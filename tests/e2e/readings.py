@@ -1,68 +1,55 @@
-"""How the servers of tests/harness/apis are read: one source each, with one stream of orders.
+"""How the servers of tests/harness/apis are read: as examples/apis shows, and in other ways that they offer.
 
 Every reading gives the source as YAML and the environment that it refers to."""
 
-import json
+import re
 from typing import NamedTuple
 
 from tests.harness.apis import couch, json_server, kinto, oauth, odata, pocketbase, relay, synapse
+from tests.harness.installs import REPOSITORY
 
 
 class Reading(NamedTuple):
     source: str
     environment: dict[str, str]
 
-    def and_also(self, key: str) -> "Reading":
-        """With one more key of the stream."""
-        return Reading(f"{self.source.rstrip()}\n        {key}\n", self.environment)
+    def sweeping(self, every: str) -> "Reading":
+        """With sweeps of its last stream."""
+        source = re.sub(r"\n        deletes: .*", "", self.source.rstrip())
+        return Reading(f"{source}\n        deletes: {{sweep: {{every: {every}}}}}\n", self.environment)
+
+
+def example(name: str, size: int, **environment: str) -> Reading:
+    """What examples/apis shows, with pages of `size` rows."""
+    text = (REPOSITORY / "examples" / "apis" / f"{name}.yaml").read_text()
+    source = text.partition(f"\n  {name}:")[2].partition("\nconsumers:")[0]
+    return Reading(source.replace("50", str(size)), environment)
 
 
 def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:
-    source = f"""
-    base_url: {api.url}/v1
-    auth: {{basic: {{user: {kinto.USER}, password: "${{env:PASSWORD}}"}}}}
-    streams:
-      orders:
-        path: /buckets/shop/collections/orders/records
-        params: {{_limit: {size}, _sort: last_modified}}
-        records: $.data
-        id: id
-        version: last_modified
-        paginate: {{type: next_url, from: header.Next-Page}}
-        incremental:
-          type: integer
-          field: last_modified
-          since: {{param: _since, first: 0, is: exclusive}}
-          order: asc
-"""
-    return Reading(source, {"PASSWORD": kinto.PASSWORD})
+    return example("kinto", size, KINTO_URL=api.url, KINTO_USER=kinto.USER, KINTO_PASSWORD=kinto.PASSWORD)
 
 
 def with_pocketbase(api: pocketbase.PocketBase, size: int = 50) -> Reading:
-    source = f"""
-    base_url: {api.url}
-    auth:
-      session:
-        login: {{path: {pocketbase.LOGIN}, json: {{identity: {pocketbase.USER}, password: "${{env:PASSWORD}}"}}}}
-        token: $.token
-        send: {{header: Authorization}}
-    streams:
-      orders:
-        path: /api/collections/orders/records
-        params: {{sort: "updated,id"}}
-        records: $.items
-        id: id
-        version: updated
-        paginate: {{type: page, param: page, size_param: perPage, size: {size}, total_pages: $.totalPages}}
-        incremental:
-          type: timestamp
-          field: updated
-          since: {{param: filter, value: "updated >= '{{cursor}}'"}}
-          format: "%Y-%m-%d %H:%M:%S.%fZ"
-          timezone: UTC
-          order: asc
-"""
-    return Reading(source, {"PASSWORD": pocketbase.PASSWORD})
+    who = {"POCKETBASE_USER": pocketbase.USER, "POCKETBASE_PASSWORD": pocketbase.PASSWORD}
+    return example("pocketbase", size, POCKETBASE_URL=api.url, **who)
+
+
+def with_couch(api: couch.Couch, size: int = 50) -> Reading:
+    return example("couchdb", size, COUCHDB_URL=api.url)
+
+
+def with_odata(api: odata.OData, size: int = 50) -> Reading:
+    return example("odata", size, ODATA_URL=api.url, ODATA_USER=odata.USER, ODATA_PASSWORD=odata.PASSWORD)
+
+
+def with_relay(api: relay.Relay, size: int = 50) -> Reading:
+    return example("graphql", size, GRAPHQL_URL=api.url)
+
+
+def with_synapse(api: synapse.Synapse) -> Reading:
+    who = {"MATRIX_USER": synapse.USER, "MATRIX_PASSWORD": synapse.PASSWORD}
+    return example("matrix", 50, MATRIX_URL=api.url, MATRIX_ROOM=api.room, **who)
 
 
 def with_keyset(api: json_server.JsonServer, size: int = 50) -> Reading:
@@ -149,96 +136,3 @@ def with_offsets(api: json_server.JsonServer, size: int = 50) -> Reading:
         incremental: {{type: integer, field: revision, since: {{param: revision_gte}}, order: asc}}
 """
     return Reading(source, {})
-
-
-def with_couch(api: couch.Couch, size: int = 50) -> Reading:
-    source = f"""
-    base_url: {api.url}
-    streams:
-      orders:
-        path: /orders/_changes
-        params: {{include_docs: true, limit: {size}}}
-        records: $.results
-        id: id
-        version: changes[0].rev
-        paginate: {{type: cursor, from: $.last_seq, param: since, end: empty}}
-        incremental: token
-"""
-    return Reading(source, {})
-
-
-def with_odata(api: odata.OData) -> Reading:
-    source = f"""
-    base_url: {api.url}/odata/v4/shop
-    auth: {{basic: {{user: {odata.USER}, password: "${{env:PASSWORD}}"}}}}
-    streams:
-      orders:
-        path: /Orders
-        params: {{$orderby: "modifiedAt,id"}}
-        records: $.value
-        id: id
-        version: modifiedAt
-        paginate: {{type: next_url, from: '$["@odata.nextLink"]'}}
-        incremental:
-          type: timestamp
-          field: modifiedAt
-          since: {{param: $filter, value: "modifiedAt ge {{cursor}}"}}
-          order: asc
-"""
-    return Reading(source, {"PASSWORD": odata.PASSWORD})
-
-
-def with_relay(api: relay.Relay, size: int = 50) -> Reading:
-    source = f"""
-    base_url: {api.url}
-    streams:
-      orders:
-        path: /graphql
-        graphql:
-          query: |
-            query ($size: Int, $after: Cursor) {{
-              allOrders(first: $size, after: $after, orderBy: [UPDATED_ASC, ID_ASC]) {{
-                pageInfo {{ hasNextPage endCursor }}
-                nodes {{ id title amount updated }}
-              }}
-            }}
-          variables: {{size: {size}}}
-        records: $.data.allOrders.nodes
-        id: id
-        version: updated
-        paginate:
-          type: cursor
-          from: $.data.allOrders.pageInfo.endCursor
-          more: $.data.allOrders.pageInfo.hasNextPage
-          body: $.variables.after
-        incremental: token
-"""
-    return Reading(source, {})
-
-
-def with_synapse(api: synapse.Synapse) -> Reading:
-    source = f"""
-    base_url: {api.url}
-    auth:
-      session:
-        login: {{path: {synapse.LOGIN}, json: {json.dumps(synapse.WHO)}}}
-        token: $.access_token
-        send: {{header: Authorization, value: "Bearer {{token}}"}}
-    defaults: {{version: none}}
-    streams:
-      said:
-        path: {api.room}/messages
-        params: {{dir: f, limit: 20, filter: '{{"types": ["m.room.message", "m.room.redaction"]}}'}}
-        records: $.chunk
-        id: event_id
-        occurred_at: origin_server_ts
-        paginate: {{type: cursor, from: $.end, param: from}}
-        incremental: token
-      users:
-        path: /_synapse/admin/v2/users
-        params: {{limit: 10}}
-        records: $.users
-        id: name
-        paginate: {{type: cursor, from: $.next_token, param: from}}
-"""
-    return Reading(source, {"PASSWORD": synapse.PASSWORD})

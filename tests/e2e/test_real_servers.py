@@ -53,7 +53,7 @@ async def test_what_is_deleted_without_a_trace_is_found_by_sweeps(name: str, swe
     case = CASES[name]
     with closing(case.api(tmp_path)) as api:
         api.put(orders(1, 120))
-        pipeline = Pipeline(tmp_path, EMBEDDED, case.read(api).and_also("deletes: {sweep: {every: 10ms}}"))
+        pipeline = Pipeline(tmp_path, EMBEDDED, case.read(api).sweeping("10ms"))
         await pipeline.sync()
         api.put(orders(116, 125, "changed"))
         api.delete(orders(1, 3))

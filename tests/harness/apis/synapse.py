@@ -23,9 +23,10 @@ from tests.harness.processes import free_ports
 
 USER, PASSWORD = "clerk", "opensesame-synapse"
 NAME = "local.test"
-WHO = {"type": "m.login.password", "identifier": {"type": "m.id.user", "user": USER}, "password": "${env:PASSWORD}"}
+WHO = {"type": "m.login.password", "identifier": {"type": "m.id.user", "user": USER}, "password": PASSWORD}
 LOGIN = "/_matrix/client/v3/login"
-ROOMS = "/_matrix/client/v3/createRoom"
+CREATE_ROOM = "/_matrix/client/v3/createRoom"
+ROOMS = "/_matrix/client/v3/rooms"
 EVER = "{per_second: 100000, burst_count: 100000}"
 SETTINGS = f"""
 server_name: {NAME}
@@ -60,26 +61,22 @@ class Synapse(Served):
         super().__init__(command, port, directory, ready="/health")
         register = [installs.python("register_new_matrix_user"), "-c", str(settings), "--admin"]
         installs.run("Synapse's user", [*register, "-u", USER, "-p", PASSWORD, self.url])
-        token = self.ask("POST", LOGIN, json={**WHO, "password": PASSWORD})["access_token"]
+        token = self.ask("POST", LOGIN, json=WHO)["access_token"]
         self.owner.headers["authorization"] = f"Bearer {token}"
-        self._room: str = self.ask("POST", ROOMS, json={"preset": "private_chat"})["room_id"]
+        self.room: str = self.ask("POST", CREATE_ROOM, json={"preset": "private_chat"})["room_id"]
         self._sent = 0
-
-    @property
-    def room(self) -> str:
-        return f"/_matrix/client/v3/rooms/{quote(self._room)}"
 
     def say(self, text: str) -> str:
         """The id of the event."""
-        return self._send(f"{self.room}/send/m.room.message", {"msgtype": "m.text", "body": text})
+        return self._send(f"{ROOMS}/{quote(self.room)}/send/m.room.message", {"msgtype": "m.text", "body": text})
 
     def redact(self, event: str) -> str:
         """The id of the event that says so."""
-        return self._send(f"{self.room}/redact/{quote(event)}", {})
+        return self._send(f"{ROOMS}/{quote(self.room)}/redact/{quote(event)}", {})
 
     def shown(self, event: str) -> Record:
         """What it says of the event today."""
-        return picked(self.ask("GET", f"{self.room}/event/{quote(event)}"))
+        return picked(self.ask("GET", f"{ROOMS}/{quote(self.room)}/event/{quote(event)}"))
 
     def add_users(self, names: Iterable[str]) -> None:
         for name in names:
