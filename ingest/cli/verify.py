@@ -24,7 +24,7 @@ from ingest.verify import API, LOG, STORE, Entry, Finding, Ledger, Range, ledger
 AT_ONCE = 1000  # entries
 HINTS = {
     "missing": "not polled or not consumed yet? `ingest run --once`, `ingest consume --once`, then verify again",
-    "extra": "gone from the API; `deletes: {sweep: …}` would have said so",
+    "extra": "gone from the API; `deletes: {sweep: …}` says so with its next sweep",
     "differing": "changed without a new version; see `version`",
     "repeated": "a crash published it again; the store has it once",
 }

@@ -52,6 +52,11 @@ class Pipeline:
         assert inserted + duplicates == sum(run["events"] for run in ran)
         return Synced(inserted, duplicates, sum(run["unchanged"] for run in ran))
 
+    async def differences(self) -> list[tuple[str, str, int]]:
+        """Where, what and how many, as `ingest verify` finds them: it lists the API again."""
+        [verified] = (await self.ingest("verify", "--json", code=None)).json
+        return [(found["where"], found["kind"], found["total"]) for found in verified["findings"]]
+
     async def newest(self, stream: str = "orders", picked: Callable[[Record], Record] = as_it_is) -> dict[str, Record]:
         """What the store has of the stream: the newest payload of every id, but of those that are deleted."""
         rows = await self._last(stream)

@@ -63,6 +63,7 @@ async def test_what_is_deleted_without_a_trace_is_found_by_sweeps(name: str, swe
             found.append(await pipeline.deleted())
         assert found == [set() if n < sweeps else set(orders(1, 3)) for n in (1, 2)]
         assert await pipeline.newest() == api.held()
+        assert await pipeline.differences() == []
 
 
 @pytest.mark.parametrize("name", CASES_OVER_POSTGRES)
@@ -133,3 +134,5 @@ async def compared(api: Api, case: Case, pipeline: Pipeline) -> None:
     third = await pipeline.sync()
     assert (third.inserted, third.duplicates) == (0, 0)
     assert third.unchanged < 10  # what was written last, where the API reads the bound as included
+    left = [] if case.says_what_is_deleted else [("log", "extra", 3), ("store", "extra", 3)]
+    assert await pipeline.differences() == left
