@@ -22,7 +22,7 @@ from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.page import NOTHING, PageReader, Read
-from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, paginator
+from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, is_counted, paginator
 from ingest.sources.parameters import as_sent
 from ingest.sources.placement import Placement, Put
 from ingest.sources.request import Request
@@ -343,13 +343,18 @@ class Lister:
                 " or start over with `ingest checkpoints reset`"
             ) from exc
 
-    def _notices(
-        self, received: Received | None, state: State, progress: Progress, read: Read
-    ) -> Iterator[Notice]:
+    def _may_slip(self, page: Token) -> bool:
+        """Whether nobody ever asks again for a row that slips from one page to another."""
+        asks_for_new = self._bounds is not None and not self._bounds.lists_everything
+        return asks_for_new and not self._wholes.sweeps and is_counted(self._stream.paginate, page)
+
+    def _notices(self, received: Received | None, state: State, progress: Progress, read: Read) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
             yield notices.DISORDER
         if state.expired:
             yield notices.EXPIRED
+        if state.listing.n == 1 and self._may_slip(state.listing.page):
+            yield notices.SLIPPING
         yield from notices.of_page(self._stream.paginate, state.listing, received)
         if read.changed:
             yield notices.mended(read.changed)

@@ -10,6 +10,11 @@ from ingest.sources.pagination import Received, unread_pages
 DISORDER = Notice(
     "disorder", "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing"
 )
+SLIPPING = Notice(
+    "slipping",
+    "pages are counted: where a row moves or vanishes while they are read, another slips by unseen, and later runs do"
+    " not ask for it; see `keyset`, `overlap`, `deletes.sweep`",
+)
 EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
 
 

@@ -6,9 +6,10 @@ should is incomplete, whatever it said at its end.
 
 from typing import NamedTuple
 
-from ingest.config.model import Offset, PageNumber, Stream
+from ingest.config.model import Stream
 from ingest.sources import Sweep
 from ingest.sources.cursor import Listing
+from ingest.sources.pagination import is_counted
 from ingest.sources.times import MICROS, parse_rfc3339
 
 
@@ -25,8 +26,7 @@ class Wholes:
     def __init__(self, stream: Stream) -> None:
         self._sweep = stream.deletes.sweep if stream.deletes else None
         self._expect = stream.expect
-        counted = isinstance(stream.paginate, PageNumber | Offset)
-        self._twice = counted and not getattr(stream.paginate, "overlap", 0)
+        self._paginate = stream.paginate
 
     @property
     def sweeps(self) -> bool:
@@ -58,4 +58,4 @@ class Wholes:
         if not listing.sweep:
             return None
         number = parse_rfc3339(listing.started, None)
-        return Sweep(number, ends=ends and listing.doubt is None, twice=self._twice or listing.page.counted)
+        return Sweep(number, ends=ends and listing.doubt is None, twice=is_counted(self._paginate, listing.page))

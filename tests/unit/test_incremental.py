@@ -201,7 +201,7 @@ async def test_a_row_before_its_turn_keeps_the_mark_until_the_end_and_is_noticed
     async with opened(api.url, stream(order="asc")) as source:
         pages = await read(source, watch=watch)
     assert marks(pages) == [at(10), at(10), at(10), at(13)]
-    assert [notice.kind for notice in watch.notices] == ["disorder"]
+    assert [notice.kind for notice in watch.notices].count("disorder") == 1
 
 
 async def test_disorder_is_seen_between_pages_and_after_a_resume(api: FakeApi) -> None:

@@ -356,6 +356,30 @@ def test_a_next_page_that_counts_is_told_from_one_that_stays(asked: str, followi
     assert counts(parts(asked), parts(following), 50) is counted
 
 
+SINCE = {"type": "integer", "field": "id", "since": {"param": "from"}}
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"paginate": "page", "incremental": SINCE}, True),
+        ({"paginate": {"type": "cursor", "from": "$.n", "param": "p"}, "incremental": SINCE}, True),
+        ({"paginate": "page"}, False),
+        ({"paginate": "page", "incremental": SINCE, "deletes": {"sweep": {}}}, False),
+        ({"paginate": {"type": "offset", "overlap": 1}, "incremental": SINCE}, False),
+        ({"paginate": {"type": "keyset", "fields": {"id": "from"}}, "incremental": SINCE}, False),
+    ],
+)
+async def test_pages_that_are_counted_are_told_where_a_row_that_slips_is_lost(
+    api: FakeApi, keys: dict[str, Any], told: bool
+) -> None:
+    say(api, [page(1, 2, n="2"), page(2, 3, n=None), page()])
+    async with opened(api.url, keys) as source:
+        watch = Watching()
+        await read(source, watch=watch)
+    assert ("slipping" in [notice.kind for notice in watch.notices]) is told
+
+
 # ---- objects and keysets
 
 OBJECT = PAGING["object"]

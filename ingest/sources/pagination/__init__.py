@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from ingest.config import model
 from ingest.paths import JsonPath
 from ingest.sources.pagination.counted import Counted
+from ingest.sources.pagination.counting import is_counted
 from ingest.sources.pagination.keyset import Keyset
 from ingest.sources.pagination.named import CursorToken, NextLink, ObjectToken
 from ingest.sources.pagination.overlap import Overlapping
@@ -17,7 +18,17 @@ from ingest.sources.pagination.signs import unread_pages
 from ingest.sources.pagination.token import Paginator, Stop, Token
 from ingest.sources.placement import Put
 
-__all__ = ["Keyset", "Overlapping", "Paginator", "Received", "Stop", "Token", "paginator", "unread_pages"]
+__all__ = [
+    "Keyset",
+    "Overlapping",
+    "Paginator",
+    "Received",
+    "Stop",
+    "Token",
+    "is_counted",
+    "paginator",
+    "unread_pages",
+]
 
 
 class SinglePage:

@@ -3,7 +3,17 @@
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlsplit
 
+from ingest.config.model import AnyPaginate, Offset, PageNumber
+from ingest.sources.pagination.token import Token
+
 DIGITS = 9  # a longer number is an id or a time
+
+
+def is_counted(paginate: AnyPaginate, page: Token) -> bool:
+    """Whether rows that move may slip by. `page`: of the listing, as it was asked for last."""
+    if isinstance(paginate, Offset):
+        return not paginate.overlap
+    return isinstance(paginate, PageNumber) or page.counted
 
 
 def counts(before: Mapping[str, str], after: Mapping[str, str], rows: int) -> bool:
