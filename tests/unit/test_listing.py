@@ -208,6 +208,16 @@ async def test_a_saved_token_that_is_refused_restarts_the_window_once(api: FakeA
     assert str(status) in watch.restarts[0]
 
 
+async def test_no_delete_is_concluded_from_a_listing_whose_token_was_refused(api: FakeApi) -> None:
+    api.serve("events", numbered(10), style="cursor", page_size=4)
+    async with opened(api.url, {**TOKEN, "deletes": {"sweep": {"every": "1d"}}}) as source:
+        [first] = await read(source, pages=1)
+        whole = await read(source, first.cursor)
+        api.misbehave([faults.status(410)])
+        restarted = await read(source, first.cursor)
+    assert [pages[-1].sweep is not None and pages[-1].sweep.ends for pages in (whole, restarted)] == [True, False]
+
+
 async def test_a_restart_that_is_refused_too_fails_the_stream(api: FakeApi) -> None:
     api.serve("events", numbered(10), style="cursor", page_size=4)
     async with opened(api.url, TOKEN) as source:

@@ -21,7 +21,7 @@ from ingest.sources.pagination import Received
 from ingest.sources.template import Template
 from tests.harness.fake_api import FakeApi, numbered
 from tests.harness.listings import Style
-from tests.unit.sources import PAGING, configured, cursor, failure, ids, list_all, opened, page, read, say
+from tests.unit.sources import PAGING, Watching, configured, cursor, failure, ids, list_all, opened, page, read, say
 
 CAP = 10
 ALL = [row["id"] for row in numbered(25)]
@@ -83,6 +83,16 @@ async def test_rows_without_a_place_to_begin_again_fail_the_stream(api: FakeApi)
     say(api, [page(*range(10), next_cursor=None)])
     _, error = await failure(api.url, capped("cursor"))
     assert "a whole `listing_cap`" in str(error)
+
+
+async def test_a_bound_that_is_coarser_than_the_rows_is_no_violation_of_their_order(api: FakeApi) -> None:
+    rows = [{"id": str(n), "updated_at": f"2024-01-{1 + n // 4:02}T0{n % 4}:00:00Z"} for n in range(20)]
+    api.serve("events", rows, style="cursor", page_size=3).cap = 7
+    async with opened(api.url, capped("cursor", cap=7, format="%Y-%m-%d")) as source:
+        watch = Watching()
+        pages = await read(source, watch=watch)
+    assert list(dict.fromkeys(ids(pages))) == [row["id"] for row in rows]
+    assert not watch.notices
 
 
 async def test_rows_out_of_order_fail_the_stream(api: FakeApi) -> None:

@@ -127,6 +127,7 @@ async def test_an_error_with_status_200_is_tried_again(api: FakeApi, do: str) ->
     async with opened(api.url, {**PAGING["next_url"], **rule(do, has="$.error")}) as source:
         assert ids(await read(source, watch=watch)) == ALL
     assert [f"`errors` says {do}: 200" in reason for _, _, reason in watch.retries] == [True]
+    assert any(notice.kind == "slowed_down" for notice in watch.notices) == (do == "rate_limited")
     api.misbehave(itertools.repeat(faults.error_body({"error": "busy"})))
     _, error = await failure(api.url, {**PAGING["next_url"], **rule(do, has="$.error")})
     assert isinstance(error, SourceUnavailable)
@@ -257,7 +258,7 @@ async def test_restart_listing_begins_again_where_the_listing_began(api: FakeApi
 
 async def test_a_listing_is_begun_again_three_times_at_most(api: FakeApi) -> None:
     api.serve("events", numbered(10), style="cursor", page_size=4)
-    api.misbehave(itertools.cycle([faults.ok, faults.status(409)]))
+    api.misbehave([faults.ok, faults.status(409)] * 20)
     _, error = await failure(api.url, {**PAGING["cursor"], **rule("restart_listing", status=409)})
     assert isinstance(error, SourceChanged)
     assert "begun again 3 times" in str(error)

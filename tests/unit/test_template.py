@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.config.placeholders import parse
 from ingest.errors import ConfigError, SourceChanged
 from ingest.redaction import Redactor
-from ingest.sources.filling import Values
+from ingest.sources.filling import Values, filled
 from ingest.sources.placement import Placement, Put
 from ingest.sources.request import Request
 from ingest.sources.template import Template
@@ -172,6 +173,17 @@ def test_what_has_no_value_yet_is_left_out_with_what_holds_it() -> None:
     assert request.url == f"{BASE}/a?c=1&e=x"
     assert request.headers == {"content-type": "application/json"}
     assert json.loads(request.body or b"") == {"f": {"h": None}, "i": [1]}
+
+
+def test_the_bounds_of_a_window_stand_where_they_are_named() -> None:
+    keys = {"path": "/a/{window.start}", "params": {"to": "{window.end}"}}
+    assert url(keys, {"window.start": 1, "window.end": 2}) == "/a/1?to=2"
+
+
+def test_a_value_that_a_parent_lacks_is_never_left_out() -> None:
+    """A request without it would list something else."""
+    with pytest.raises(SourceChanged, match=r"no `owner\.login`"):
+        filled(parse("{parent.owner.login}"), {"parent.id": 5, "parent.owner.login": None})
 
 
 def test_a_path_without_a_value_is_a_matter_for_a_person() -> None:
