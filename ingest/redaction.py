@@ -1,7 +1,8 @@
 """Takes secrets out of everything that people can read: log lines, errors, saved state, dead letters.
 
-A secret is found as it is, percent-encoded, in base64 (also inside a longer text, such as `user:password`) and with the
-escapes of JSON and Python. Shorter ones than MIN_LENGTH are not looked for: they would black out ordinary text.
+A secret is found as it is, percent-encoded once or twice, in base64 (also inside a longer text, such as
+`user:password`) and with the escapes of JSON and Python. Shorter ones than MIN_LENGTH are not looked for: they would
+black out ordinary text.
 """
 
 import base64
@@ -74,7 +75,10 @@ def _forms(secret: str) -> Iterator[str]:
     yield secret
     for encoded in (quote(raw, safe=""), quote(raw, safe="/"), quote_plus(raw)):
         yield encoded
+        yield quote(encoded, safe="")  # of a URL that is a parameter of another, as in `?next=…`
         yield re.sub(r"%[0-9A-F]{2}", lambda match: match[0].lower(), encoded)
+    if not secret.isascii():
+        yield from (misread := raw.decode("latin-1"), json.dumps(misread)[1:-1])  # as a server may read a header
     yield json.dumps(secret)[1:-1]
     yield json.dumps(secret, ensure_ascii=False)[1:-1]
     yield repr(secret)[1:-1]

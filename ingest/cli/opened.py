@@ -55,6 +55,9 @@ async def open_source(
     transport = await stack.enter_async_context(
         open_transport(source, app.redactor, where=where, gate=gate, clients=clients, trace=trace)
     )
-    state = State(*await app.tokens(), app.holder) if keeps_tokens(source) else None
-    keyring = await stack.enter_async_context(open_keyring(name, source, transport, app.redactor, state))
+    offline = clients is not None
+    state = State(*await app.tokens(), app.holder) if keeps_tokens(source) and not offline else None
+    keyring = await stack.enter_async_context(
+        open_keyring(name, source, transport, app.redactor, state, offline=offline)
+    )
     return Opened(app, name, source, transport, keyring)

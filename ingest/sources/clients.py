@@ -5,6 +5,7 @@ What a client shows of us depends on where it goes: our certificate is for those
 """
 
 import ssl
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -45,7 +46,7 @@ class Clients:
             context = self._context(standing) if kind[0] == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             transport = _Transport(context, self._way(standing))
             self._made[kind] = httpx.AsyncClient(
-                headers=HEADERS, follow_redirects=False, trust_env=False, transport=transport
+                headers=HEADERS, cookies=_forgetful(), follow_redirects=False, trust_env=False, transport=transport
             )
         return self._made[kind]
 
@@ -66,6 +67,11 @@ class Clients:
         if has.ca is not None:
             context.load_verify_locations(has.ca)
         return context
+
+
+def _forgetful() -> CookieJar:
+    """Keeps no cookie: a jar would show them to every port of a host, and what logs in says where its cookie goes."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=()))
 
 
 class _Transport(httpx.AsyncHTTPTransport):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ingest.config.model import Timeout
 from ingest.errors import ConfigError, SourceChanged
-from ingest.redaction import Redactor
+from ingest.redaction import MASK, Redactor
 from ingest.retry import http_date
 from ingest.sources import body
 from ingest.sources.auth import Credentials
@@ -78,6 +78,19 @@ class Exchange:
         """Asks one origin, which the configuration names, and nothing else."""
         there = Standing.HOME if origin(url) == self._hosts.home else Standing.NAMED
         return Exchange(lambda url, _: self._client_of(url, there), Hosts(url), self._redactor, self._trace)
+
+    def quiet(self) -> "Exchange":
+        """Asks the same, and lets nobody see what comes with a good status: it may hold a secret that is new."""
+        trace = self._trace
+        if trace is None:
+            return self
+
+        def masked(sent: Request, answer: Response) -> None:
+            kind = {name: value for name, value in answer.headers.items() if name == "content-type"}
+            good = 200 <= answer.status < 400  # a redirect may bring a cookie, or a token in its target
+            trace(sent, answer._replace(headers=kind, body=MASK.encode()) if good else answer)
+
+        return Exchange(self._client_of, self._hosts, self._redactor, masked)
 
     async def send(self, request: Request, credentials: Credentials, timeout: Timeout, max_body: int) -> Response:
         """The answer, redirects followed. What the credentials need to be made is not on the clock.

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import httpx
 
@@ -69,6 +70,13 @@ class Deferred:
             then(*held)
 
 
+def _bare(url: str) -> str:
+    """Without the parameters that are masked: which of them a link repeats depends on secrets that are not kept."""
+    parts = urlsplit(url.replace(quote(MASK, safe=""), MASK))
+    kept = [pair for pair in parts.query.split("&") if pair.partition("=")[2] != MASK]
+    return urlunsplit(parts._replace(query="&".join(kept)))
+
+
 class Recorder:
     """Writes every exchange into a folder: 001.json, 002.json, …"""
 
@@ -98,8 +106,8 @@ class Recording(httpx.AsyncBaseTransport):
             try:
                 one = json.loads(file.read_text(encoding="utf-8"))
                 request, answer = one["request"], one["response"]
-                key = request["method"], request["url"], request.get("body", request.get("body_base64", ""))
-                self._answers.setdefault(key, []).append(answer)
+                body = request.get("body", request.get("body_base64", ""))
+                self._answers.setdefault((request["method"], _bare(request["url"]), body), []).append(answer)
             except (ValueError, KeyError, TypeError) as exc:
                 raise ConfigError(f"{file} is no recorded exchange: {exc}") from exc
 
@@ -111,7 +119,7 @@ class Recording(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         body = _body(request.content, self._redactor)
-        key = request.method, self._redactor.scrub(str(request.url)), "".join(body.values())
+        key = request.method, _bare(self._redactor.scrub(str(request.url))), "".join(body.values())
         answers = self._answers.get(key)
         if answers is None:
             raise ConfigError(f"{self._folder} holds no answer to {key[0]} {key[1]}")

@@ -124,12 +124,12 @@ class Transport:
         """The same for one other origin, which the configuration names, such as that of a token endpoint."""
         exchange = self._exchange.toward(url)
         counts = exchange.home == self._exchange.home
-        return self._with(exchange, (self._beside or self._gate) if counts else None)
+        return self._with(exchange.quiet(), (self._beside or self._gate) if counts else None)
 
     def aside(self) -> "Transport":
         """The same for what has to go out while requests of ours wait for it, such as for a token: it does not queue
         behind them."""
-        return self._with(self._exchange, self._beside or self._gate)
+        return self._with(self._exchange.quiet(), self._beside or self._gate)
 
     def _with(self, exchange: Exchange, beside: Gate | None) -> "Transport":
         other = Transport(exchange, self._redactor, self.clock)

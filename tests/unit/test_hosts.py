@@ -239,6 +239,20 @@ async def test_a_host_that_is_not_allowed_is_named_with_what_would_allow_it(api:
     assert other.requests == []
 
 
+async def test_a_cookie_that_is_set_is_shown_to_nobody(api: FakeApi, other: FakeApi) -> None:
+    cookies = "sid=canary-session; Path=/"
+    say(
+        api,
+        [
+            reply(json.dumps({"data": [{"id": n}], "next": link}), set_cookie=cookies)
+            for n, link in enumerate(["/events?2", f"{other.url}/events"])
+        ],
+    )
+    say(other, [page(None, 3)])
+    assert ids(await list_all(api.url, NEXT_URL, {"allow_hosts": [address(other)]})) == ["0", "1", "3"]
+    assert not [request for request in (*api.requests, *other.requests) if "cookie" in request.headers]
+
+
 async def test_the_proxies_of_the_environment_are_not_used(
     api: FakeApi, other: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,8 @@ def redactor(*secrets: str) -> Redactor:
         quote(SECRET),
         quote_plus(SECRET),
         quote(SECRET, safe="").lower(),
+        quote(quote(SECRET, safe=""), safe=""),
+        SECRET.encode().decode("latin-1"),
         json.dumps(SECRET)[1:-1],
         json.dumps(SECRET, ensure_ascii=False)[1:-1],
         repr(SECRET)[1:-1],

@@ -6,12 +6,12 @@ from typing import TypeVar
 
 from ingest.config.model import Auth, Jwt, OAuth2, Part, Session, Source
 from ingest.errors import ConfigError
-from ingest.redaction import Redactor
+from ingest.redaction import MASK, Redactor
 from ingest.sources.auth import Credentials, Params, State
 from ingest.sources.auth.errands import Errands
 from ingest.sources.auth.oauth2 import ClientCredentials
 from ingest.sources.auth.probe import Probe
-from ingest.sources.auth.renewed import Obtain, Place, Renewed, Supply
+from ingest.sources.auth.renewed import Obtain, Place, Renewed, Supply, Token
 from ingest.sources.auth.session import Login, place
 from ingest.sources.auth.signature import Signed
 from ingest.sources.auth.static import credentials
@@ -26,8 +26,8 @@ BEARER = Place("header", "authorization", "Bearer {token}")
 class Keyring:
     """Made by `open_keyring`, or by `keyring`: then `aclose` is the caller's."""
 
-    def __init__(self, source: Source, errands: Errands, state: State | None) -> None:
-        self._source, self._errands, self._state = source, errands, state
+    def __init__(self, source: Source, errands: Errands, state: State | None, *, offline: bool = False) -> None:
+        self._source, self._errands, self._state, self._offline = source, errands, state, offline
         self._supplies: list[tuple[Part, Supply]] = []
 
     def credentials(
@@ -56,7 +56,7 @@ class Keyring:
             if known == part:
                 return supply
         learn = self._learning(f"token {len(self._supplies)}")
-        supply = Supply(obtaining(part), learn, self._errands.monotonic)
+        supply = Supply(_nothing if self._offline else obtaining(part), learn, self._errands.monotonic)
         self._supplies.append((part, supply))
         return supply
 
@@ -94,18 +94,38 @@ class Keyring:
             await supply.aclose()
 
 
-def keyring(name: str, source: Source, transport: Transport, redactor: Redactor, state: State | None = None) -> Keyring:
-    """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true."""
+async def _nothing(refused: str | None) -> Token:
+    return Token(MASK)
+
+
+def keyring(
+    name: str,
+    source: Source,
+    transport: Transport,
+    redactor: Redactor,
+    state: State | None = None,
+    *,
+    offline: bool = False,
+) -> Keyring:
+    """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true. `offline`: answers are played
+    back, so nobody is asked for a token, and none is saved."""
     timeout = source.timeout.model_copy(update={"total": min(source.timeout.total, TOTAL)})
     limits = Limits(timeout, source.retry, source.limits.max_body)
-    return Keyring(source, Errands(name, transport.aside(), limits, redactor), state)
+    return Keyring(source, Errands(name, transport.aside(), limits, redactor), state, offline=offline)
 
 
 @asynccontextmanager
 async def open_keyring(
-    name: str, source: Source, transport: Transport, redactor: Redactor, state: State | None = None
+    name: str,
+    source: Source,
+    transport: Transport,
+    redactor: Redactor,
+    state: State | None = None,
+    *,
+    offline: bool = False,
 ) -> AsyncIterator[Keyring]:
-    made = keyring(name, source, transport, redactor, state)
+    """As `keyring`."""
+    made = keyring(name, source, transport, redactor, state, offline=offline)
     try:
         yield made
     finally:
