@@ -36,7 +36,14 @@ class Change:
     above: Keys = field(default_factory=dict)
 
 
-Run = Iterator[Kill | Change | None]
+@dataclass(frozen=True)
+class Command:
+    """Another verb of this project instead of a run."""
+
+    argv: Sequence[str]
+
+
+Run = Iterator[Kill | Change | Command | None]
 Play = Callable[["Stage"], Run]
 
 
@@ -76,8 +83,8 @@ class Ask:
     params: Mapping[str, str] = field(default_factory=dict)
     since: Since | None = None
     auth: Mapping[str, str] = field(default_factory=dict)
-    """`bearer`; `header` or `query`, with `value`; `token_path` with `grant`, `client_id`, `value`, `refresh_token`;
-    `login_path` with `send`, `value`; `sign`."""
+    """One of: `bearer` (with `probe`, a path that must answer); `header` or `query` with `value`; `token_path` with
+    `grant`, `client_id`, `value` and `refresh_token`; `login_path` with `send` and `value`; `sign`."""
     keep: tuple[str, str] | None = None
     """Only records whose field has this value are wanted."""
     read_timeout: float | None = None  # seconds
@@ -88,6 +95,13 @@ class Ask:
     deletes: bool = False
     """What is no longer listed is to be said."""
     rate: int | None = None  # requests a second
+    errors: Sequence[Keys] = ()
+    """What answers mean that are not what they seem: `status`, or `member` of the body, and `do`."""
+    format: str = "json"
+    packed: bool = False
+    """With gzip, without a word of it."""
+    parent: Keys = field(default_factory=dict)
+    """The stream whose records are asked for one by one: `path`, `paging`; the path of this one has `{parent.id}`."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ def of(case: Case, url: str) -> dict[str, Any]:
         source["auth"] = _auth(ask.auth, url)
     if ask.read_timeout:
         source["timeout"] = {"read": f"{round(ask.read_timeout * 1000)}ms"}
+    if ask.errors:
+        source["errors"] = [_rule(**rule) for rule in ask.errors]
+    if ask.parent:
+        paging = _paginate(ask.parent["paging"])
+        parents = {"path": ask.parent["path"], "records": "$.data", "id": "id", "paginate": paging}
+        source["streams"] = {"parents": parents}
     if ask.rate:
         source["limits"] = {"rate": f"{ask.rate}/s", "burst": 1}
     source |= case.above
@@ -37,11 +43,17 @@ def _stream(ask: Ask) -> dict[str, Any]:
         found["params"] = ask.params
     if ask.since:
         found["incremental"] = _incremental(ask.since)
+    if ask.parent:
+        found["parent"] = {"stream": "parents", "skip_on": ask.parent.get("skip_on", [])}
     if ask.deletes:
         found["deletes"] = {"sweep": {}}
     if ask.keep:
         found["transform"] = [{"filter": f"{ask.keep[0]} == '{ask.keep[1]}'"}]
     return found
+
+
+def _rule(do: str, status: int = 200, member: str = "") -> dict[str, Any]:
+    return {"when": {"status": status, **({"has": f"$.{member}"} if member else {})}, "do": do}
 
 
 def _paginate(paging: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,7 +96,8 @@ def _incremental(since: Since) -> dict[str, Any]:
 
 def _auth(how: Mapping[str, str], url: str) -> dict[str, Any]:
     if "bearer" in how:
-        return {"bearer": "${env:TOKEN}"}
+        probe = {"probe": {"path": how["probe"]}} if "probe" in how else {}
+        return {"bearer": "${env:TOKEN}", **probe}
     if "token_path" in how:
         found = {"token_url": url + how["token_path"], "grant": how["grant"], "client_id": how["client_id"]}
         if "refresh_token" in how:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from tests.conformance.case import Case, Change, Kill, Stage
+from tests.conformance.case import Case, Change, Command, Kill, Stage
 from tests.conformance.tools import Tool
 from tests.conformance.verdict import Played, Ran, Verdict, judge
 from tests.harness.certificates import Authority
@@ -24,7 +24,8 @@ async def play(case: Case, tool: Tool, directory: Path) -> Verdict:
             stage.on_request = partial(_kill, tool, what.at if isinstance(what, Kill) else None)
             if isinstance(what, Change):
                 case = replace(case, ask=replace(case.ask, **what.ask), above={**case.above, **what.above})
-            runs.append(await tool.run(case, api.url, directory))
+            argv = what.argv if isinstance(what, Command) else ()
+            runs.append(await tool.run(case, api.url, directory, argv))
             stage.end(tool.slept(directory))
         left = await tool.rows(case, directory)
         played = Played(

@@ -44,7 +44,9 @@ class Tool(Protocol):
     name: str
     strict: bool
 
-    async def run(self, case: Case, url: str, directory: Path) -> Ran: ...
+    async def run(self, case: Case, url: str, directory: Path, argv: Sequence[str] = ()) -> Ran:
+        """One run; `argv`: another verb of this project."""
+
     async def rows(self, case: Case, directory: Path) -> Rows: ...
     def slept(self, directory: Path) -> float:
         """Seconds that it says it waited in its last run."""
@@ -109,12 +111,14 @@ class Product:
         self._forks = running
         self.kill: Callable[[], None] = running.kill
 
-    async def run(self, case: Case, url: str, directory: Path) -> Ran:
+    async def run(self, case: Case, url: str, directory: Path, argv: Sequence[str] = ()) -> Ran:
         (directory / "ingest.yaml").write_text(json.dumps(configuration.of(case, url)))
-        code, hung = await self._do(directory, "run", "--once", "--json", environment=case.environment)
+        verb = argv or ("run", "--once", "--json")
+        code, hung = await self._do(directory, *verb, environment=case.environment)
         out, err = (directory / "out").read_text(), (directory / "err").read_text()
-        with (directory / "reports").open("a") as file:
-            file.write(json.dumps(json.loads(out) if out else []) + "\n")
+        if not argv:
+            with (directory / "reports").open("a") as file:
+                file.write(json.dumps(json.loads(out) if out else []) + "\n")
         return Ran(code == 0, f"exit {code}: {out}{err}", hung, killed=code == -signal.SIGKILL)
 
     async def rows(self, case: Case, directory: Path) -> Rows:
@@ -151,7 +155,8 @@ class Peer:
         self.name, self._forks = name, running
         self.kill: Callable[[], None] = running.kill
 
-    async def run(self, case: Case, url: str, directory: Path) -> Ran:
+    async def run(self, case: Case, url: str, directory: Path, argv: Sequence[str] = ()) -> Ran:
+        assert not argv, "a verb of this project in a case that peers play"
         (directory / "waits").unlink(missing_ok=True)
         ask = asdict(case.ask)
         for path, whole in (("token_path", "token_url"), ("login_path", "login")):

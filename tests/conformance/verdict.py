@@ -58,6 +58,8 @@ def _unsafe(played: Played) -> str:
         return "gives the token to the other host"
     if played.endless:
         return "goes on for ever"
+    if any(run.said == NOT_OFFERED for run in played.runs):
+        return NOT_OFFERED
     return "hangs" if any(run.hung for run in played.runs) else ""
 
 
@@ -67,8 +69,6 @@ def _ending(expect: Expect, played: Played) -> str:
         wanted = expect.ends[at] if expect.ends else True
         if run.killed or wanted in (None, run.ok):
             continue
-        if run.said == NOT_OFFERED:
-            return run.said
         if wanted:
             return f"fails ({_short(run.said)})"
         if played.complaints:

@@ -1,6 +1,7 @@
 """Answers that are no pages: errors under any status, broken and missing bodies, silence, waits that are asked for."""
 
 import gzip
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,6 +17,7 @@ from tests.conformance.case import (
     Run,
     Stage,
     answered,
+    ids,
     json_answer,
     rows,
     up_to,
@@ -25,6 +27,7 @@ from tests.harness.faults import Fault
 from tests.harness.listings import Answer, Request, Style
 
 ALWAYS = 50
+ANY_SIZE = {"style": "page", "param": "page", "start": 1}
 IMPATIENT = replace(CURSOR, read_timeout=0.5)
 
 
@@ -69,6 +72,41 @@ def packed(told: bool) -> Play:
         yield None
 
     return play
+
+
+def later_is(body: dict[str, object], *, status: int = 200, times: int = 1) -> Play:
+    """Page 2 is this, so many times."""
+    return on_page_2(*[faults.status(status, json.dumps(body).encode())] * times)
+
+
+def one_page_is_refused(stage: Stage) -> Run:
+    """The second of three, always."""
+    listing = stage.serve(rows(6), "page")
+
+    def answer(request: Request) -> Answer:
+        meant = listing.answer(request)
+        return faults.status(403)(meant) if request.query.get("page") == "2" else meant
+
+    stage.api.routes["/events"] = answer
+    yield None
+
+
+def nothing_behind_the_last(stage: Stage) -> Run:
+    pages = {"1": rows(2), "2": rows(2, first=3)}
+
+    def answer(request: Request) -> Answer:
+        page = pages.get(request.query.get("page", "1"))
+        return json_answer(request, {"data": page}) if page else faults.status(404)(Answer(request))
+
+    stage.api.routes["/events"] = answer
+    yield None
+
+
+def token_is_forgotten(stage: Stage) -> Run:
+    """Amid the listing, once."""
+    stage.serve(rows(6))
+    stage.api.misbehave([faults.ok, faults.ok, faults.status(410)])
+    yield None
 
 
 def kept_connections_break(stage: Stage) -> Run:
@@ -137,6 +175,20 @@ CASES = (
     Case("B49", "answers 204", "no rows, and a success", from_the_start(faults.no_content), CURSOR, Expect([])),
     Case("B49 page 2", "numbers its pages, and answers 204 after the last", "the end",
          on_page_2(*[faults.no_content] * ALWAYS, style="page"), PAGE, Expect(up_to(2))),
+    Case("V4 retry", 'answers page 2 with 200 and `{"error": "busy"}`, once, and we know it', "tried again, as we say",
+         later_is({"error": "busy"}), replace(CURSOR, errors=[{"member": "error", "do": "retry"}]), ALL),
+    Case("rate_limited", "answers page 2 with 403 when it is asked too often, once, and we know it",
+         "tried again, as we say", on_page_2(faults.status(403)),
+         replace(CURSOR, errors=[{"status": 403, "do": "rate_limited"}]), ALL),
+    Case("X17", "answers page 2 of 3 with 403, and we want the others", "page 3 is read, and the gap is told",
+         one_page_is_refused, replace(PAGE, errors=[{"status": 403, "do": "skip"}]),
+         Expect(ids(1, 2, 5, 6), said="(?i)gap|left out|skip")),
+    Case("end", "answers 404 behind the last page, and we know it", "the end", nothing_behind_the_last,
+         replace(PAGE, paging=ANY_SIZE, errors=[{"status": 404, "do": "end"}]), Expect(up_to(4))),
+    Case("restart", "forgets its token amid the listing, and we know it", "the listing begins again",
+         token_is_forgotten, replace(CURSOR, errors=[{"status": 410, "do": "restart_listing"}]), ALL),
+    Case("V11b", "packs its answers with gzip, and does not say so", "unpacked", packed(False),
+         replace(SINGLE, packed=True), Expect(up_to(3))),
     Case("gzip", "packs its answers with gzip", "unpacked", packed(True), SINGLE, Expect(up_to(3))),
     Case("V12 B50", "breaks off in the middle of page 2, once", "tried again", on_page_2(faults.truncated), CURSOR,
          ALL),

@@ -11,6 +11,7 @@ from tests.conformance.case import (
     Ask,
     Case,
     Change,
+    Command,
     Expect,
     Kill,
     Play,
@@ -279,6 +280,21 @@ def token_refused(status: int) -> Play:
     return play
 
 
+def looked_at(*argv: str) -> Play:
+    """Page 3 cannot be had; before the next run someone looks."""
+
+    def play(stage: Stage) -> Run:
+        stage.serve(rows(8))
+        stage.api.misbehave([faults.ok, faults.ok, *[faults.status(500)] * 20])
+        yield None
+        stage.api.misbehave([])
+        yield Command(argv)
+        yield None
+        stage.must(stage.asked[0].query.get("cursor") == "t4", "does not go on where it stood")
+
+    return play
+
+
 def another_filter(stage: Stage) -> Run:
     """Page 3 cannot be had; then the configuration asks for something else."""
     stage.serve(rows(8))
@@ -421,6 +437,15 @@ CASES = (
         Case(f"X1 {status}", f"page 3 fails, and later its token is refused with {status}",
              "the window begins again, once", token_refused(status), ASCENDING, Expect(up_to(8), [False, True]))
         for status in (400, 404, 410)
+    ),
+    *(
+        Case(f"B15 {argv[0]}", f"page 3 fails, and `ingest {' '.join(argv)}` runs before the next run",
+             "the next run goes on where it stood", looked_at(*argv), CURSOR,
+             Expect(up_to(8), [False, True, True], once=True), peers=False)
+        for argv in (
+            ("check", "--connect"), ("preview", "--source", "api", "--stream", "events"),
+            ("run", "--once", "--dry-run"),
+        )
     ),
     Case("X2", "page 3 fails, and then the configuration asks for something else",
          "the saved token is not used for another listing", another_filter, CURSOR, Expect(up_to(8), [False, True])),

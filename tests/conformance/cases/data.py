@@ -18,6 +18,7 @@ from tests.conformance.case import (
     rows,
     up_to,
 )
+from tests.harness.listings import Answer
 
 
 def raw(*records: bytes) -> Play:
@@ -38,6 +39,23 @@ def two_pages(*records: bytes) -> Play:
     return play
 
 
+def written(body: bytes, kind: str) -> Play:
+    def play(stage: Stage) -> Run:
+        headers = (("Content-Type", kind),)
+        stage.api.routes["/events"] = lambda request: Answer(request, headers=headers, body=body)
+        yield None
+
+    return play
+
+
+def items(count: int) -> bytes:
+    return b"<rss><channel>%s</channel></rss>" % b"".join(b"<item><id>r%d</id></item>" % n for n in range(1, count + 1))
+
+
+CSV = replace(SINGLE, records="", format="csv", fields=["text"])
+JSONL = replace(CSV, format="jsonl")
+XML = replace(SINGLE, records="rss.channel.item", format="xml", fields=[])
+QUOTED = b'id,text\r\nr1,"a, b"\r\nr2,"two\nlines"\r\n'
 NUMBERED = replace(SINGLE, numeric=True, fields=["n"])
 BIG = ("9007199254740993", "3241201784", "18446744073709551616")
 TEXT = replace(SINGLE, fields=["text"])
@@ -89,6 +107,18 @@ CASES = (
          Expect(up_to(1))),
     Case("BOM", "answers begin with a byte order mark", "it is left out", lambda stage: _with_bom(stage), SINGLE,
          Expect(up_to(2))),
+    Case("CSV", "answers in CSV, with quoted commas and line ends", "every field arrives as it is",
+         written(QUOTED, "text/csv"), CSV,
+         Expect(up_to(2), values={"r1": {"text": '"a, b"'}, "r2": {"text": '"two\\nlines"'}})),
+    Case("JSON Lines", "answers in JSON Lines", "every line is a record",
+         written(b'{"id":"r1"}\n{"id":"r2"}\n', "application/x-ndjson"), JSONL, Expect(up_to(2))),
+    Case("JSON Lines cut off", "answers in JSON Lines, and the last line breaks off", "not a success",
+         written(b'{"id":"r1"}\n{"id":"r2', "application/x-ndjson"), JSONL, Expect([], [False])),
+    *(
+        Case(f"XML {count}", f"answers in XML, with {count} item(s)", "a list, also where it holds one",
+             written(items(count), "application/xml"), XML, Expect(up_to(count)))
+        for count in (1, 3)
+    ),
     Case("nested", "the field that grows is nested", "it is found", lambda stage: _nested(stage), NESTED,
          Expect(up_to(2))),
     Case("B60 pages", "a bad record on page 1 of 2", "page 2 is read", two_pages(GOOD, b'{"id":null}', LAST),

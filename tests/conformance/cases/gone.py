@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tests.conformance.case import CURSOR, PAGE, Case, Expect, Kill, Play, Run, Stage, row, rows, up_to
+from tests.conformance.case import CURSOR, PAGE, TOKEN, Case, Command, Expect, Kill, Play, Run, Stage, row, rows, up_to
 from tests.harness import faults
 from tests.harness.faults import Fault
 from tests.harness.listings import Answer, Json
@@ -56,6 +56,26 @@ def counted(stage: Stage) -> Run:
     yield None
 
 
+def found_again(stage: Stage) -> Run:
+    """The first run is not shown two rows; whoever looks again sees them."""
+    listing = stage.serve(rows(4))
+    yield None
+    listing.replace(SIX)
+    yield Command(["consume", "store", "--once"])
+    yield Command(["verify", "--source", "api"])
+
+
+def less_for_strangers(stage: Stage) -> Run:
+    """The token ends; from then on the list shows what everyone may see, with 200."""
+    listing = stage.serve(SIX)
+    known = [True]
+    stage.api.routes["/me"] = lambda request: Answer(request, status=200 if known[0] else 401, body=b"{}")
+    yield None
+    known[0] = False
+    listing.replace(rows(2))
+    yield None
+
+
 SWEPT = replace(CURSOR, deletes=True)
 NOTHING_GONE = Expect(up_to(6))
 
@@ -77,6 +97,11 @@ CASES = (
          Expect(up_to(6), [True, False], said="")),
     Case("B29", "lists a third of the rows, and says nothing", "`max_drop: 50%`: not a success", then(SIX[:2]), CURSOR,
          Expect(up_to(6), [True, False], said="max_drop"), keys={"expect": {"max_drop": "50%"}}),
+    Case("B29 verify", "did not list two rows, and says nothing", "`ingest verify` lists again and names them",
+         found_again, CURSOR, Expect(up_to(4), [True, True, False], said="r5"), peers=False),
+    Case("less", "shows less, with 200, to a token that has ended", "not a success, and nothing is said to be gone",
+         less_for_strangers, replace(SWEPT, auth={"bearer": TOKEN, "probe": "/me"}),
+         Expect(up_to(6), [True, False])),
     Case("B47", "lists nothing, ever", "`min_records: 1`: not a success", lambda stage: _nothing(stage), CURSOR,
          Expect([], [False], said="min_records"), keys={"expect": {"min_records": 1}}),
 )  # fmt: skip

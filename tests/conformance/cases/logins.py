@@ -22,10 +22,12 @@ from tests.conformance.case import (
     up_to,
 )
 from tests.harness import faults
+from tests.harness.faults import Fault
 from tests.harness.listings import Answer, Request
 
 CLIENT = {"token_path": "/token", "grant": "client_credentials", "client_id": "ingest", "value": TOKEN}
 LOGIN = {**CLIENT, "grant": "refresh_token", "refresh_token": REFRESH_TOKEN}
+UNKNOWN = faults.status(401)
 SHORT = 2  # seconds that a token lives
 
 
@@ -55,15 +57,20 @@ class Issuer:
         return time.monotonic() > self.issued[name] + self.expires_in
 
 
-def guarded(stage: Stage, issuer: Issuer, before: Callable[[Request], Answer | None] = lambda request: None) -> None:
-    """Eight rows in four pages for who carries a good token, 401 for others."""
+def guarded(
+    stage: Stage,
+    issuer: Issuer,
+    before: Callable[[Request], Answer | None] = lambda request: None,
+    refusal: Fault = UNKNOWN,
+) -> None:
+    """Eight rows in four pages for who carries a good token; others are refused."""
     listing = stage.serve(rows(8))
 
     def answer(request: Request) -> Answer:
         if (first := before(request)) is not None:
             return first
         meant = listing.answer(request)
-        return meant if issuer.good(request) else faults.status(401)(meant)
+        return meant if issuer.good(request) else refusal(meant)
 
     stage.api.routes["/events"] = answer
 
@@ -75,7 +82,7 @@ def one_token(stage: Stage) -> Run:
     stage.must(fetched == 1, f"{fetched} tokens for one listing")
 
 
-def revoked(times: int) -> Play:
+def revoked(times: int, refusal: Fault = UNKNOWN) -> Play:
     """On page 3 the token is no longer good, and so often again."""
 
     def play(stage: Stage) -> Run:
@@ -86,7 +93,7 @@ def revoked(times: int) -> Play:
             if request.query.get("cursor") == "t4" and next(left) > 0:
                 issuer.refused.add(request.headers["authorization"].removeprefix("Bearer "))
 
-        guarded(stage, issuer, end_it)
+        guarded(stage, issuer, end_it, refusal)
         yield None
         stage.must(len(stage.asked) <= 12, f"{len(stage.asked)} requests before it gives up")
 
@@ -172,6 +179,9 @@ CASES = (
          revoked(1), replace(CURSOR, auth=CLIENT), Expect(up_to(8))),
     Case("B45 always", "answers page 3 with 401, whatever the token", "one new token, then the run fails",
          revoked(50), replace(CURSOR, auth=CLIENT), Expect(up_to(4), [False], said="401")),
+    Case("B45 in words", "answers page 3 with 400 and `token_expired`, and we know it",
+         "a new token, the same page again", revoked(1, faults.status(400, b'{"error":"token_expired"}')),
+         replace(CURSOR, auth=CLIENT, errors=[{"status": 400, "do": "refresh_auth"}]), Expect(up_to(8))),
     Case("B43", "asks to wait for longer than the token lives", "the next try carries a new token",
          expires_while_it_waits, replace(CURSOR, auth=CLIENT), Expect(up_to(8)), environment={"REAL_WAITS": "1"}),
     Case("B44 rotation", "gives a new refresh token with every use, and ends the one before",

@@ -29,6 +29,19 @@ def parameter(name: str) -> dict[str, str]:
     return {"type": "RequestOption", "inject_into": "request_parameter", "field_name": name}
 
 
+ACTIONS = {
+    "skip": "IGNORE", "end": "IGNORE", "fail": "FAIL", "retry": "RETRY", "rate_limited": "RATE_LIMITED",
+    "refresh_auth": "REFRESH_TOKEN_THEN_RETRY", "restart_listing": "RESET_PAGINATION",
+}  # fmt: skip
+
+
+def response_filter(do: str, status: int = 200, member: str = "") -> dict[str, Any]:
+    found = {"type": "HttpResponseFilter", "action": ACTIONS[do]}
+    if member:
+        return {**found, "predicate": expression(f"response.get('{member}')")}
+    return {**found, "http_codes": [status]}
+
+
 def paginator(paging: dict[str, Any]) -> dict[str, Any]:
     style = paging["style"]
     if style == "none":
@@ -160,6 +173,16 @@ def config(how: dict[str, Any]) -> dict[str, Any]:
     return {"client_id": how["client_id"], "client_secret": how["value"], "refresh_token": how["refresh_token"]}
 
 
+def router(job: Job) -> dict[str, Any]:
+    plain = {**job["ask"], **job["ask"]["parent"], "parent": {}, "since": None, "errors": []}
+    [above] = manifest({**job, "ask": plain})["streams"]
+    config = {
+        "type": "ParentStreamConfig", "parent_key": "id", "partition_field": "parent",
+        "stream": {**above, "name": "parents"},
+    }  # fmt: skip
+    return {"type": "SubstreamPartitionRouter", "parent_stream_configs": [config]}
+
+
 def manifest(job: Job) -> dict[str, Any]:
     ask = job["ask"]
     requester: dict[str, Any] = {
@@ -176,9 +199,12 @@ def manifest(job: Job) -> dict[str, Any]:
         requester["read_timeout_in_seconds"] = ask["read_timeout"]
     if ask["auth"]:
         requester["authenticator"] = authenticator(ask["auth"])
+    filters = [response_filter(**rule) for rule in ask["errors"]]
+    filters += [response_filter("skip", status) for status in ask["parent"].get("skip_on", ())]
     if "token_url" in ask["auth"]:
-        renew = {"type": "HttpResponseFilter", "http_codes": [401], "action": "REFRESH_TOKEN_THEN_RETRY"}
-        requester["error_handler"]["response_filters"] = [renew]
+        filters.append(response_filter("refresh_auth", 401))
+    if filters:
+        requester["error_handler"]["response_filters"] = filters
     path = ask["records"].split(".") if ask["records"] else []
     selector: dict[str, Any] = {"type": "RecordSelector", "extractor": {"type": "DpathExtractor", "field_path": path}}
     if ask["keep"]:
@@ -192,6 +218,17 @@ def manifest(job: Job) -> dict[str, Any]:
             "paginator": paginator(ask["paging"]),
         },
     }  # fmt: skip
+    if ask["format"] == "xml":
+        stream["retriever"]["decoder"] = {"type": "XmlDecoder"}
+    elif ask["format"] != "json":
+        stream["retriever"]["decoder"] = {"type": {"csv": "CsvDecoder", "jsonl": "JsonlDecoder"}[ask["format"]]}
+    if ask["packed"]:
+        stream["retriever"]["decoder"] = {"type": "GzipDecoder", "decoder": {"type": "JsonDecoder"}}
+    if ask["parent"]:
+        requester["path"] = ask["path"].replace("{parent.id}", expression("stream_partition.parent"))
+        stream["retriever"]["partition_router"] = router(job)
+    if any(rule["do"] == "restart_listing" for rule in ask["errors"]):
+        stream["retriever"]["pagination_reset"] = {"type": "PaginationReset", "action": "RESET"}
     if cap := ask["paging"].get("cap"):
         limits = {"type": "PaginationResetLimits", "number_of_records": cap}
         stream["retriever"]["pagination_reset"] = {

@@ -77,12 +77,17 @@ def auth(how: dict[str, Any]) -> Any:
 
 def resource(ask: dict[str, Any]) -> dict[str, Any]:
     paging = ask["paging"]
-    if ask["rate"] or paging.get("cap"):
+    if ask["rate"] or paging.get("cap") or ask["format"] != "json":
         raise NotOffered
     params: dict[str, Any] = dict(ask["params"])
     if paging["style"] == "page" and paging.get("size_param"):
         params[paging["size_param"]] = paging["size"]
     endpoint: dict[str, Any] = {"path": ask["path"], "params": params, "data_selector": ask["records"] or "$"}
+    rules = [_action(**rule) for rule in ask["errors"]]
+    if rules := rules + [_action("skip", status) for status in ask["parent"].get("skip_on", ())]:
+        endpoint["response_actions"] = rules
+    if ask["parent"]:
+        endpoint["path"] = ask["path"].replace("{parent.id}", "{resources.parents.id}")
     if ask["method"] == "POST":
         endpoint |= {"method": "POST", "json": {}}
     if (kind := paginator(paging)) is not None:
@@ -99,6 +104,19 @@ def resource(ask: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def _action(do: str, status: int = 200, member: str = "") -> dict[str, Any]:
+    if do not in ("skip", "end"):
+        raise NotOffered
+    return {"status_code": status, "action": "ignore", **({"content": f'"{member}"'} if member else {})}
+
+
+def parents(ask: dict[str, Any]) -> dict[str, Any]:
+    endpoint = {
+        "path": ask["parent"]["path"], "paginator": paginator(ask["parent"]["paging"]), "data_selector": "data",
+    }  # fmt: skip
+    return {"name": "parents", "primary_key": "id", "write_disposition": "replace", "endpoint": endpoint}
+
+
 def work(job: Job) -> int:
     ask = job["ask"]
     if ask["read_timeout"]:
@@ -109,7 +127,8 @@ def work(job: Job) -> int:
     pipeline = dlt.pipeline(
         "read", pipelines_dir="pipelines", destination=dlt.destinations.duckdb("rows.duckdb"), dataset_name="api"
     )
-    source = rest_api_source({"client": client, "resources": [resource(ask)]})
+    resources = [parents(ask)] if ask["parent"] else []
+    source = rest_api_source({"client": client, "resources": [*resources, resource(ask)]})
     try:
         pipeline.run(source)
     finally:

@@ -97,6 +97,13 @@ class Events(RESTStream[Any]):
 
         return Client(auth_endpoint=how["token_url"])
 
+    def validate_response(self, response: Any) -> None:
+        if response.status_code not in self.ask["parent"].get("skip_on", ()):
+            super().validate_response(response)
+
+    def parse_response(self, response: Any) -> Any:
+        return [] if response.status_code in self.ask["parent"].get("skip_on", ()) else super().parse_response(response)
+
     def get_new_paginator(self) -> Any:
         return paginator(self.ask["paging"])
 
@@ -129,10 +136,12 @@ class Events(RESTStream[Any]):
         return row
 
 
-def stream(tap: Tap, job: Job) -> Events:
+def stream(tap: Tap, job: Job, above: type[Events] | None) -> Events:
     ask = job["ask"]
     since = ask["since"]
     if (since and since["kind"] == "token") or ask["rate"] or ask["paging"].get("cap"):
+        raise NotOffered
+    if ask["errors"] or ask["format"] != "json":
         raise NotOffered
     kinds = {"timestamp": th.DateTimeType, "integer": th.IntegerType, "text": th.StringType}
     known = [th.Property("id", th.StringType if not ask["numeric"] else th.IntegerType)]
@@ -146,7 +155,22 @@ def stream(tap: Tap, job: Job) -> Events:
         "is_sorted": bool(since and since.get("ascending")),
         "schema": th.PropertiesList(*known, *others).to_dict(),
     })  # fmt: skip
+    if above is not None:
+        kind.parent_stream_type = above
+        kind.path = ask["path"].replace("{parent.id}", "{parent}")
     return kind(tap)
+
+
+def parents(job: Job) -> type[Events]:
+    ask = {**job["ask"], **job["ask"]["parent"], "parent": {}, "since": None}
+
+    def get_child_context(self: Any, record: dict[str, Any], context: Any) -> dict[str, Any]:
+        return {"parent": record["id"]}
+
+    return type("Parents", (Events,), {
+        "name": "parents", "ask": ask, "base": job["url"], "path": ask["path"], "records_jsonpath": "$.data[*]",
+        "get_child_context": get_child_context, "schema": th.PropertiesList(th.Property("id", th.StringType)).to_dict(),
+    })  # fmt: skip
 
 
 def work(job: Job) -> int:
@@ -155,7 +179,10 @@ def work(job: Job) -> int:
         config_jsonschema = th.PropertiesList(th.Property("start_date", th.StringType)).to_dict()
 
         def discover_streams(self) -> list[Events]:
-            return [stream(self, job)]
+            if not job["ask"]["parent"]:
+                return [stream(self, job, None)]
+            above = parents(job)
+            return [above(self), stream(self, job, above)]
 
     since = job["ask"]["since"]
     config = {"start_date": since["first"]} if since and since.get("first") else {}
@@ -177,7 +204,7 @@ def _take(whole: bool) -> None:
             if not text.startswith("{"):
                 continue
             message = json.loads(text)
-            if message["type"] == "RECORD":
+            if message["type"] == "RECORD" and message["stream"] == "events":
                 file.write(member(text, "record") + "\n")
             elif message["type"] == "STATE":
                 Path("state.json").write_text(json.dumps(message["value"]))
