@@ -73,6 +73,7 @@ BOTH = b"[%b]" % b",".join(ROWS)
         (b"\n".join(ROWS) + b"\n", "", ROWS),
         (ROWS[0] + b"\n", "application/jsonl", [ROWS[0]]),
         (b"id,n\n1,1.10\n", "text/csv", [b'{"id":"1","n":"1.10"}']),
+        (b'"a;\n",b\n1,2\n', "text/csv", [b'{"a;\\n":"1","b":"2"}']),
         (b"id\tn\n1\t1,10\n", "text/tab-separated-values", [b'{"id":"1","n":"1,10"}']),
         (b"<r><i>1</i></r>", "text/plain", [b'"1"']),
         (b"  <?xml version='1.0'?><r><i>1</i></r>".lstrip(), "application/json", [b'"1"']),

@@ -19,6 +19,7 @@ SEPARATORS = ",;\t|"
 FIELD_LIMIT = 2**31 - 1  # characters; the module's own limit is 131,072
 
 _QUOTED = re.compile(r'"[^"]*"')
+_FIRST_ROW = re.compile(r'(?:"[^"]*"|[^"\n])*')  # a quoted field may hold line ends
 
 
 def answer(text: bytes, limit: int) -> Answer:
@@ -36,7 +37,7 @@ def answer(text: bytes, limit: int) -> Answer:
 
 
 def _separator(table: str) -> str:
-    first = _QUOTED.sub("", table.lstrip("\r\n").partition("\n")[0])
+    first = _QUOTED.sub("", _FIRST_ROW.match(table.lstrip("\r\n"))[0])  # type: ignore[index]
     return max(SEPARATORS, key=first.count)
 
 
