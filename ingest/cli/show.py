@@ -62,16 +62,20 @@ class Progress:
             print(line, file=sys.stderr, flush=True)
 
     def report(self, report: Report) -> None:
-        rate = report.events / report.seconds if report.seconds else 0.0
-        self.changed(
-            str(report.stream),
-            f"{report.stream}: {report.pages:,} pages, {report.events:,} events, {report.unchanged:,} unchanged,"
-            f" {report.retries:,} retries, {rate:,.0f}/s"
-            + (f"; waiting until {report.wait.until}: {report.wait.reason}" if report.wait else ""),
-        )
+        self.changed(str(report.stream), line(report))
 
     def tally(self, tally: Tally) -> None:
         self.changed(tally.topic, f"{tally.topic}: {tally.inserted:,} inserted, {tally.duplicates:,} duplicates")
+
+
+def line(report: Report) -> str:
+    """How far a stream has come."""
+    rate = report.events / report.seconds if report.seconds else 0.0
+    waiting = f"; waiting until {report.wait.until}: {report.wait.reason}" if report.wait else ""
+    return (
+        f"{report.stream}: {report.pages:,} pages, {report.events:,} events, {report.unchanged:,} unchanged,"
+        f" {report.retries:,} retries, {rate:,.0f}/s{waiting}"
+    )
 
 
 def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], str]) -> None:

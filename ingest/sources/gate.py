@@ -185,9 +185,11 @@ class Gate:
             changed = self._pace.answered(now) or changed
         if changed:
             self._show()
-        if told.wait and await self._holds.told(Hold(told.wait, f"{waiter.stream} was answered {told.status}")):
-            for other in self._queue:
-                other.say_held(self._holds)
+        if told.wait:
+            seconds = min(told.wait, waiter.patience)
+            if await self._holds.told(Hold(seconds, f"{waiter.stream} was answered {told.status}")):
+                for other in self._queue:
+                    other.say_held(self._holds)
 
     def failed(self, waiter: Waiter, *, unreachable: bool) -> None:
         self._breaker.failed(waiter.stream, self._clock.monotonic(), unreachable=unreachable, probe=waiter.probe)

@@ -20,7 +20,6 @@ LOOK_EVERY = 5.0  # seconds, while requests are made
 PATIENCE = 2.0  # seconds for the state store to answer
 PAUSE = 60.0  # seconds until one that did not is asked again
 TELL_FROM = 1.0  # seconds: a shorter hold is over before others hear of it
-TELL_UP_TO = 7 * 86_400.0  # seconds: whoever comes later asks again
 SPREAD, SPREAD_UP_TO = 0.1, 1.0  # of another's hold; seconds: those who were not asked themselves come so much later
 
 
@@ -54,7 +53,7 @@ class Holds:
         """What an answer asked for; false where we knew of a hold that ends no sooner. Others hear of it."""
         moved = self._put_off(hold)
         if moved and self._rates is not None and hold.seconds >= TELL_FROM:
-            await self._reach(self._rates.hold(self._source, Hold(min(hold.seconds, TELL_UP_TO), hold.reason)))
+            await self._reach(self._rates.hold(self._source, hold))
         return moved
 
     def _put_off(self, hold: Hold, by: float = 0.0) -> bool:

@@ -9,6 +9,7 @@ from ingest.sources.breaker import Breaker
 from ingest.sources.clock import Clock, moment
 from ingest.sources.holds import Holds
 
+PATIENCE = 2.0  # times `max_wait`, which nobody bears: then an API is asked again
 WORTH_WORDS = 1.0  # seconds: a shorter wait is counted, and not described
 
 
@@ -23,6 +24,11 @@ class Waiter:
         self._said_until = float("-inf")
         self.probe = False  # whether the source counts as up again depends on it
         self.departed_at = 0.0  # of the monotonic clock
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which the API is asked again, whatever wait it asked for: it may have done so in error."""
+        return PATIENCE * self._retry.max_wait
 
     def say(self, seconds: float, why: str) -> None:
         """Said once for each stretch of time."""
@@ -59,5 +65,5 @@ def too_long(what: str, wait: float, retry: Retry, clock: Clock) -> RateLimited:
     return RateLimited(
         f"{what}; the API asks to come back in {wait:.0f} s{f' (at {at})' if at else ''}, longer than"
         f" retry.max_wait ({retry.max_wait:g} s)",
-        retry_after=wait,
+        retry_after=min(wait, PATIENCE * retry.max_wait),
     )

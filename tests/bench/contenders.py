@@ -14,6 +14,9 @@ BOTH_NOTHING = "start-up alone: end to end, 10 records"
 POLL_SMALL, POLL_LARGE = "memory: poll of N", "memory: poll of 5 N"
 CONSUME_SMALL, CONSUME_LARGE = "memory: consume of N", "memory: consume of 5 N"
 
+SLOW_ONE, SLOW_EIGHT = "one stream, 50 ms for each answer", "eight streams, 50 ms for each answer"
+SLOW_NOTHING = "start-up alone: one stream, 50 ms for each answer, 10 records"
+
 P50, P99 = "latency p50", "latency p99"
 
 FLOOR_POLL = "floor by hand: poll → Kafka"

@@ -13,13 +13,14 @@ from tests.bench import connect, latency, peers
 from tests.bench import contenders as c
 from tests.bench.measure import Failed
 from tests.bench.peers import Unavailable
-from tests.bench.product import EVERYTHING, Place
+from tests.bench.product import ASCENDING, EVERYTHING, Place
 from tests.bench.results import Results
 from tests.bench.servers import Api, Servers, api, query
 
 LARGER = 5  # times N for the rows about memory
 SEVERAL = 10  # records for what a start alone costs
 LATENCY_RATE, LATENCY_SECONDS = 1000, 20.0  # events a second
+SLOW_LATENCY, SLOW_PAGES, SLOW_PAGE = 50, 60, 100  # milliseconds for each page, pages, records of one
 SINGER_RUNS = 1  # it takes minutes, and its ratio is far from its target
 CONNECT_RUNS = 3  # most of each is the JVM's start
 MEMORY_RUNS = 3
@@ -52,22 +53,24 @@ class Bench:
             run = self.results.runs[contender][-1]
             self.say(f"{contender}: {run.rate:,.0f} records/s, {run.cpu_100k:.2f} CPU s/100k, {run.peak:.0f} MB")
 
-    async def product(self, stack: AsyncExitStack, source: Api, *, topic: str | None = None, **more: str) -> Place:
+    async def product(
+        self, stack: AsyncExitStack, source: Api, *, topic: str | None = None, incremental: str = ASCENDING
+    ) -> Place:
         """A place on Kafka and Postgres with a database of its own, and a topic of its own unless one is given."""
         directory = stack.enter_context(self.workplace())
         database = await stack.enter_async_context(self.servers.database())
         if topic is None:
             topic = await stack.enter_async_context(self.servers.topic())
-        return Place(directory, source, topic, self.servers.kafka.url, database, **more)
+        return Place(directory, source, topic, self.servers.kafka.url, database, incremental)
 
 
 async def poll(bench: Bench) -> None:
     """poll → Kafka, beside Kafka's own producer and what only reads the API."""
     with api(bench.records, bench.directory) as source, api(SEVERAL, bench.directory) as little:
 
-        async def ours(contender: str, source: Api, **more: str) -> None:
+        async def ours(contender: str, source: Api, incremental: str = ASCENDING) -> None:
             async with AsyncExitStack() as stack:
-                place = await bench.product(stack, source, **more)
+                place = await bench.product(stack, source, incremental=incremental)
                 bench.results.add(contender, source.records, await place.poll())
 
         async def limit() -> None:
@@ -93,7 +96,7 @@ async def poll(bench: Bench) -> None:
             await bench.attempt(c.POLL, lambda: ours(c.POLL, source))
             await bench.attempt(c.AIRBYTE, airbyte)
             await bench.attempt(c.POLL_NOTHING, lambda: ours(c.POLL_NOTHING, little))
-        await bench.attempt(c.POLL_EVERYTHING, lambda: ours(c.POLL_EVERYTHING, source, incremental=EVERYTHING))
+        await bench.attempt(c.POLL_EVERYTHING, lambda: ours(c.POLL_EVERYTHING, source, EVERYTHING))
 
 
 async def consume(bench: Bench) -> None:
@@ -216,6 +219,23 @@ async def memory(bench: Bench) -> None:
             await bench.attempt(c.CONSUME_LARGE, lambda: ours(c.POLL_LARGE, c.CONSUME_LARGE, large))
 
 
+async def slow(bench: Bench) -> None:
+    """An API that takes its time: streams of one source side by side, up to its limits."""
+    options = "-latency", str(SLOW_LATENCY)
+    records = SLOW_PAGES * SLOW_PAGE
+    with api(records, bench.directory, *options) as source, api(SEVERAL, bench.directory, *options) as little:
+
+        async def ours(contender: str, source: Api, beside: int = 0) -> None:
+            with bench.workplace() as directory:
+                place = Place(directory, source, "bench.events", page=SLOW_PAGE, beside=beside)
+                bench.results.add(contender, source.records * (1 + beside), await place.poll_all())
+
+        for _ in range(bench.runs):
+            await bench.attempt(c.SLOW_ONE, lambda: ours(c.SLOW_ONE, source))
+            await bench.attempt(c.SLOW_EIGHT, lambda: ours(c.SLOW_EIGHT, source, 7))
+            await bench.attempt(c.SLOW_NOTHING, lambda: ours(c.SLOW_NOTHING, little))
+
+
 async def waiting(bench: Bench) -> None:
     """How long after a record is there for the asking its row is there."""
     for _ in range(bench.runs):
@@ -236,6 +256,7 @@ GROUPS = {
     "consume": consume,
     "embedded": embedded,
     "memory": memory,
+    "slow": slow,
     "latency": waiting,
 }
 

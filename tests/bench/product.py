@@ -32,19 +32,28 @@ sources:
       events:
         topic: {topic}
         path: /v1/events
-        params: {{limit: 1000}}
+        params: {{limit: {page}}}
         records: $.data
         id: id
         occurred_at: created
         paginate: {{type: cursor, from: last.id, param: starting_after, more: $.has_more}}
         {incremental}
         every: 50ms
+{beside}
       nothing: {{topic: {topic}, path: /v1/events, params: {{since: 4000000000}}, records: $.data, id: id}}
 consumers:
   warehouse: {{kind: store, topics: [{topic}]}}
   again: {{kind: store, topics: [{topic}]}}
   third: {{kind: store, topics: [{topic}]}}
 """
+BESIDE = """\
+      beside{n}:
+        topic: {topic}
+        path: /v1/events
+        params: {{limit: {page}}}
+        records: $.data
+        id: id
+        paginate: {{type: cursor, from: last.id, param: starting_after, more: $.has_more}}"""
 ASCENDING = 'incremental: {type: timestamp, field: created, format: unix, since: {param: "created[gte]"}, order: asc}'
 EVERYTHING = ""  # no incremental: every run reads all, and every id is remembered
 
@@ -59,11 +68,16 @@ class Place:
     log_url: str | None = None
     store_url: str | None = None
     incremental: str = ASCENDING
+    page: int = 1000  # records
+    beside: int = 0  # streams that list the same, each for itself
     _file: Path = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_file", self.directory / "ingest.yaml")
-        self._file.write_text(CONFIG.format(api=self.api, topic=self.topic, incremental=self.incremental))
+        beside = "\n".join(BESIDE.format(n=n, topic=self.topic, page=self.page) for n in range(self.beside))
+        self._file.write_text(
+            CONFIG.format(api=self.api, topic=self.topic, incremental=self.incremental, page=self.page, beside=beside)
+        )
 
     def start(self, *arguments: str) -> Process:
         env = {"INGEST_LOG_URL": self.log_url, "INGEST_STORE_URL": self.store_url}
@@ -75,6 +89,11 @@ class Place:
 
     async def poll(self) -> Usage:
         return await self.start("run", *EVENTS, "--once", "--json").wait(TIMEOUT)
+
+    async def poll_all(self) -> Usage:
+        """Every stream that has something to list."""
+        beside = [option for n in range(self.beside) for option in ("--stream", f"beside{n}")]
+        return await self.start("run", *EVENTS, *beside, "--once", "--json").wait(TIMEOUT)
 
     async def make_topic(self) -> None:
         """By polling what is empty: a consumer that finds no topic looks again only after half a minute."""

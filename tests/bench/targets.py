@@ -56,6 +56,10 @@ def beside_fresh(contender: str) -> Measure:
     return faster(contender, c.CONSUME, start=c.CONSUME_NOTHING, their_start=c.CONSUME_NOTHING)
 
 
+def beside_one(contender: str) -> Measure:
+    return faster(contender, c.SLOW_ONE, start=c.SLOW_NOTHING, their_start=c.SLOW_NOTHING)
+
+
 BESIDE_THE_FLOOR = ((c.END_TO_END, c.FLOOR_END_TO_END), (c.POLL, c.FLOOR_POLL), (c.CONSUME, c.FLOOR_CONSUME))
 """What the guarantees cost, and what is left to be gained with these libraries: no target."""
 
@@ -77,5 +81,6 @@ TARGETS = (
     Target("consumer, RSS in MB at 5 N", lambda r: r.peak(c.CONSUME_LARGE), 140, 140, at_most=True),
     Target("latency p50, ms", lambda r: r.number(c.P50), 80, 45, at_most=True),
     Target("latency p99, ms", lambda r: r.number(c.P99), 300, 100, at_most=True),
+    Target("eight streams / one, at 50 ms", beside_one(c.SLOW_EIGHT), 4, 7),
     Target("embedded / dlt to DuckDB", faster(c.EMBEDDED, c.DLT_DUCKDB), 3, 5),
 )

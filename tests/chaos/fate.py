@@ -271,3 +271,12 @@ class DoomedPostgres(Postgres):
             yield connection
             self._fate.inside_transaction()
         self._fate.behind_transaction()
+
+    async def write_at_once(self, statement: str) -> int:
+        """Struck inside, it has written and not committed, as where its message came and the process was gone."""
+        if self._fate.inside:
+            async with self.transaction() as connection:
+                return int((await connection.execute(statement)).rpartition(" ")[2])
+        rows = await self._postgres.write_at_once(statement)
+        self._fate.behind_transaction()
+        return rows

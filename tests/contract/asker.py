@@ -17,6 +17,18 @@ from ingest.sources.gate import Gate
 from tests.contract.states import open_state
 
 
+class Saying(Report):
+    """Says when the state store is away, once."""
+
+    said = False
+
+    def waiting(self, delay: float, reason: str) -> None:
+        super().waiting(delay, reason)
+        if "state store" in reason and not Saying.said:
+            Saying.said = True
+            print("the state store is away", flush=True)
+
+
 async def ask(state_url: str, api_url: str, name: str, limits: str, requests: int, streams: int) -> dict[str, float]:
     left = iter(range(requests))
     let_through: dict[str, float] = {}
@@ -33,7 +45,7 @@ async def ask(state_url: str, api_url: str, name: str, limits: str, requests: in
 
         async with asyncio.TaskGroup() as group:
             for n in range(streams):
-                group.create_task(stream(Report(StreamId("shared", f"{n}"))))
+                group.create_task(stream(Saying(StreamId("shared", f"{n}"))))
     return let_through
 
 

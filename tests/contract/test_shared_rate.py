@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from migrations.runner import migrate
 from tests.contract.states import open_state
+from tests.harness import postgres as postgres_server
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer, Request
+from tests.harness.names import unique
 
 RATE, BURST = 200, 10
 LIMITS = json.dumps({"rate": f"{RATE}/s", "burst": BURST})
@@ -119,3 +122,27 @@ async def test_a_process_that_is_killed_leaves_the_rate_to_the_others(url: str, 
     assert most_at_once(list(left.values())) <= BURST + TINY
     assert sum(name.startswith("stays") for name in counter.arrived) == 100
     assert slowest >= 0
+
+
+async def test_while_postgres_is_away_what_was_taken_is_used_up_and_then_it_goes_on(
+    tmp_path: Path, counter: Counter
+) -> None:
+    server = postgres_server.start(tmp_path)
+    counter.half_at = 60
+    try:
+        url = await server.create_database(unique("rates"))
+        await migrate(url)
+        async with asker(url, counter.url, "p", 300) as process:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.write(b"go\n")
+            await counter.half.wait()
+            server.kill()
+            assert await process.stdout.readline() == b"the state store is away\n"
+            at_most = len(counter.arrived) + 2  # one of each stream may be on its way
+            server.restart()
+            assert 60 <= len(counter.arrived) <= at_most < 300
+            left = await go(process)
+    finally:
+        server.close()
+    assert len(left) == len(counter.arrived) == 300
+    assert most_at_once(list(left.values())) <= BURST + TINY

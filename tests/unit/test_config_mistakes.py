@@ -370,6 +370,24 @@ def test_other_braces_are_literal() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ("rate: 100", "7: `100` is no rate; write so many a second, minute, hour or day: 100/s, 80/m, 5000/h"),
+        ("rate: 0/s", "7: `0/s` is no rate; write so many a second, minute, hour or day: 100/s, 80/m, 5000/h"),
+        ("rate: 9/w", "7: `9/w` is no rate; write so many a second, minute, hour or day: 100/s, 80/m, 5000/h"),
+        ("burst: 5", "8: `burst` says how many requests of `rate` may leave at once: name a `rate` too"),
+        ("rate: 1/s, burst: 0", "19: `burst` must be at least 1"),
+        ("concurrency: 0", "14: `concurrency` must be at least 1"),
+    ],
+)
+def test_a_mistake_in_the_limits(limits: str, message: str) -> None:
+    before = "sources: {a: {base_url: https://x, streams: {b: {path: /x, records: $}}, limits: {"
+    column, said = message.split(":", 1)
+    [found] = mistakes(f"version: 1\n{before}{limits}}}}}}}")
+    assert found == f"ingest.yaml:2:{len(before) + int(column)}:{said}"
+
+
+@pytest.mark.parametrize(
     ("url", "wrong"),
     [
         ("api.example.com", "must be an absolute"),

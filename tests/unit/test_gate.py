@@ -107,6 +107,22 @@ async def test_a_wait_that_is_longer_than_a_stream_bears_ends_it_with_the_time_t
     assert [request.path for request in api.requests] == ["/a"]
 
 
+async def test_a_wait_that_nobody_bears_holds_for_twice_what_we_bear_and_then_somebody_asks_again(
+    api: FakeApi,
+) -> None:
+    time_ = Timeless()
+    say(api, [reply("slow down", 429, retry_after="999999999"), OK], "/a")
+    async with source(api, time_.clock, retry={**QUICK, "max_wait": "1m"}) as streams:
+        with pytest.raises(RateLimited, match="to come back in 999999999 s") as caught:
+            await streams.ask("/a")
+        assert caught.value.retry_after == 120
+        time_.hands += 59
+        with pytest.raises(RateLimited):
+            await streams.ask("/b")
+        time_.hands += 62
+        assert await streams.ask("/b") == 200
+
+
 async def test_those_who_queue_are_told_when_a_hold_comes(api: FakeApi) -> None:
     """Three streams, one at a time: two are in the queue when the first is told to wait."""
     time_ = Timeless()
