@@ -86,7 +86,7 @@ class Gate:
             async with self._turnstile:
                 await self._wait_for_the_api(waiter)
                 try:
-                    await self._wait_for_room()
+                    await self._wait_for_room(waiter)
                     waiter.departed_at = await self._wait_for_the_moment(waiter)
                 except BaseException:
                     self._return_probe(waiter)
@@ -118,10 +118,11 @@ class Gate:
             waiter.probe = True
             self._show()
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, waiter: Waiter) -> None:
         while self._under_way >= self._pace.width:
             self._changed.clear()
             await self._changed.wait()
+            self._ensure_up(waiter)
 
     async def _wait_for_the_moment(self, waiter: Waiter) -> float:
         """When it was: now, of the monotonic clock."""
@@ -144,6 +145,9 @@ class Gate:
 
     async def _sleep(self, waiter: Waiter, seconds: float) -> None:
         await self._clock.sleep(seconds)
+        self._ensure_up(waiter)
+
+    def _ensure_up(self, waiter: Waiter) -> None:
         if self._breaker.state is State.OPEN and not waiter.probe:
             raise waiter.down(self._breaker, self._source)
 
