@@ -182,9 +182,10 @@ class Demand(NamedTuple):
 
 
 class Slots(NamedTuple):
-    """So many moments at which a request may go, and nobody else's: the first in `first` seconds from when the database
-    answered (negative: so long before), then one every interval."""
+    """So many moments at which a request may go, and nobody else's: the first at `first`, then one every interval.
+    Times are the database's, in seconds since 1970; it was `now` when it answered."""
 
+    now: float
     first: float
     number: int
     shared: bool  # someone else takes slots of this source too
@@ -200,6 +201,9 @@ class Rates(Protocol):
 
     async def take(self, source: str, holder: str, demand: Demand) -> Slots:
         """The next slots that nobody has taken."""
+
+    async def clock(self) -> float:
+        """What time it is, in seconds since 1970: exact to a millisecond."""
 
     async def hold(self, source: str, hold: Hold) -> None:
         """Tell the others what the API asked for. The end of a hold is never brought forward. May be repeated."""

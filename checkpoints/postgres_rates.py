@@ -34,6 +34,11 @@ class PostgresRates:
             )
         return slots
 
+    async def clock(self) -> float:
+        async with self._postgres.transaction() as connection:
+            now: float = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")
+        return now
+
     async def hold(self, source: str, hold: Hold) -> None:
         async with self._postgres.transaction() as connection:
             row = await _locked(connection, source)

@@ -31,7 +31,7 @@ def take(was: Taken, now: float, holder: str, demand: Demand, hold: Hold | None)
     first = max(was.next_slot - set_back, now - demand.credit)
     number = demand.few if shared else max(1, math.ceil((now + demand.ahead - first) / demand.interval))
     kept = Taken(holder, first + number * demand.interval, now, shared_at)
-    return kept, Slots(first - now, number, shared, hold)
+    return kept, Slots(now, first, number, shared, hold)
 
 
 def left(held_at: float, held_until: float, because: str, now: float) -> Hold | None:

@@ -14,6 +14,9 @@ class SqliteRates:
     async def take(self, source: str, holder: str, demand: Demand) -> Slots:
         return await self._database.write(lambda connection: _take(connection, source, holder, demand))
 
+    async def clock(self) -> float:
+        return await self._database.read(_now)
+
     async def hold(self, source: str, hold: Hold) -> None:
         await self._database.write(lambda connection: _put_hold(connection, source, hold))
 

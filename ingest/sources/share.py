@@ -11,8 +11,11 @@ from checkpoints import Demand, Hold, Rates, Slots
 from checkpoints.slots import NOTHING, take
 from ingest.errors import StoreUnavailable
 from ingest.sources.clock import Clock
+from ingest.sources.offset import Offset
 from ingest.sources.ratelimit import AHEAD, Block, Slot, Spacing
 
+LOOKS = 3  # at the store's clock, where it is not known well enough
+NARROWEST = 0.002  # seconds for which a slot may be used, however little is known: a timer is no more exact
 MORE = 4  # times as many slots are taken as before, where all were used
 PATIENCE = 10.0  # seconds until a store that is silent counts as away
 
@@ -23,6 +26,7 @@ class Share:
     def __init__(self, source: str, holder: str, rates: Rates, spacing: Spacing, clock: Clock) -> None:
         self._source, self._holder, self._rates, self._spacing, self._clock = source, holder, rates, spacing, clock
         self._block = Block(0.0, 0, spacing.interval, spacing.window)
+        self._offset = Offset()
 
     def at_hand(self, now: float) -> Slot | None:
         """A slot that is taken already."""
@@ -33,16 +37,20 @@ class Share:
         used = self._block.used * MORE if self._block.used_up else self._block.used
         few = max(1, min(self._spacing.few, used))
         demand = Demand(self._spacing.interval, self._spacing.credit, AHEAD, few)
-        asked_at = self._clock.monotonic()
         try:
             async with asyncio.timeout(PATIENCE):
+                asked_at = self._clock.monotonic()
                 slots = await self._rates.take(self._source, self._holder, demand)
+                self._offset.seen(asked_at, slots.now, self._clock.monotonic())
+                for _ in range(LOOKS):
+                    if self._offset.uncertainty < self._spacing.window / 2:
+                        break
+                    asked_at = self._clock.monotonic()
+                    self._offset.seen(asked_at, await self._rates.clock(), self._clock.monotonic())
         except TimeoutError as exc:
             raise StoreUnavailable(f"no answer within {PATIENCE:g} s") from exc
-        answered_at = self._clock.monotonic()
-        # The answer may be older by the time it took: slots are counted from its arrival, and end earlier by that.
-        window = max(self._spacing.window - (answered_at - asked_at), self._spacing.window / 2)
-        self._block = Block(answered_at + slots.first, slots.number, self._spacing.interval, window)
+        window = max(self._spacing.window - self._offset.uncertainty, min(self._spacing.window / 2, NARROWEST))
+        self._block = Block(self._offset.ours(slots.first), slots.number, self._spacing.interval, window)
         return slots.hold
 
 
@@ -55,6 +63,9 @@ class Alone:
     async def take(self, source: str, holder: str, demand: Demand) -> Slots:
         self._taken, slots = take(self._taken, self._clock.wall(), holder, demand, None)
         return slots
+
+    async def clock(self) -> float:
+        return self._clock.wall()
 
     async def hold(self, source: str, hold: Hold) -> None:
         return None

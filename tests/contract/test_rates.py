@@ -34,7 +34,7 @@ def demand(*, interval: float = LONG, credit: float = 0.0, ahead: float = 0.0, f
 
 def near(slots: Slots) -> int:
     """Which slot the first is, counted from now."""
-    return round(slots.first / LONG)
+    return round((slots.first - slots.now) / LONG)
 
 
 async def set_clock_back(url: str, seconds: float) -> None:
@@ -62,6 +62,12 @@ async def test_no_slot_is_taken_twice_and_none_is_left_out(state: State) -> None
     assert [(near(slots), slots.number, slots.shared) for slots in taken] == [
         (0, 1, False), (1, 3, True), (4, 3, True), (7, 3, True), (10, 3, True),
     ]  # fmt: skip
+
+
+async def test_the_clock_is_the_one_that_slots_are_counted_by(state: State) -> None:
+    before = await state.rates.clock()
+    slots = await state.rates.take("api", "host:1:x", demand())
+    assert before <= slots.now <= await state.rates.clock()
 
 
 async def test_sources_do_not_meet(state: State) -> None:

@@ -28,7 +28,7 @@ def departures(rate: float, burst: int, came: Sequence[float], who: Sequence[int
             slot = blocks[process].next(at)
             if slot is None:
                 kept, slots = take(kept, at, str(process), Demand(space.interval, space.credit, AHEAD, 2), None)
-                blocks[process] = Block(at + slots.first, slots.number, space.interval, space.window)
+                blocks[process] = Block(slots.first, slots.number, space.interval, space.window)
                 continue
             at = max(at, slot.at)
             assert at <= slot.until
