@@ -160,7 +160,8 @@ class Poller:
         listed: Sequence[str] = ()
         if sweep is not None:
             noted_anyway = {one.id for one in seen}
-            listed = tuple(record.id for record in page.records if record.id not in noted_anyway)
+            ids = [record.id for record in page.records] if page.listed is None else page.listed
+            listed = tuple(one for one in ids if one not in noted_anyway)
         return Save(
             cursor=page.cursor,
             seen=seen,

@@ -32,7 +32,7 @@ from ingest.sources.whole import Past, Wholes
 
 RESTARTED = "the API did not know a page token of it any more"
 NO_CONTENT = "the API answered without content"
-UNREAD = "a record of it could not be read"
+UNREAD = "the id of a record could not be read"
 CUT_OFF = "it reached `listing_cap`, behind which records without the incremental field may be missing (`on_null`)"
 
 
@@ -205,7 +205,7 @@ class Lister:
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
-        doubt = NO_CONTENT if received is None else UNREAD if read.refused else None
+        doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
         told = tuple(self._notices(received, state, progress, read))
         return self._turn(state, _Answered(read, count, progress, after, doubt, told), now)
 

@@ -27,6 +27,7 @@ class Read(NamedTuple):
     listed: Sequence[SourceRecord]  # all that the API listed, also what a filter leaves out: for paging and cursors
     changed: int = 0  # records that `decode` mended
     warnings: Sequence[str] = ()  # what `schema` says of records that are published nevertheless
+    unknown: int = 0  # of those that are refused, whose id nobody could read
 
 
 NOTHING = Read([], [], 0, [])
@@ -62,7 +63,7 @@ class PageReader:
             return self._sorted(self._made(fit, at, around, came, warnings), refused, changed, warnings)
         found = self._reader.columns(fit, around)
         if found is not None:
-            return Read(found, refused, 0, found, changed)
+            return Read(found, refused, 0, found, changed, unknown=len(refused))
         good: list[SourceRecord] = []
         for record, place, original in zip_longest(fit, around, came):
             one = self._reader.read(record, place)
@@ -70,7 +71,8 @@ class PageReader:
                 good.append(one)
             elif one is not None:
                 refused.append(Refused(original, one))
-        return Read(good, refused, len(records) - len(good) - len(refused), good, changed)
+        skipped = len(records) - len(good) - len(refused)
+        return Read(good, refused, skipped, good, changed, unknown=len(refused))
 
     def _made(
         self,
@@ -95,7 +97,7 @@ class PageReader:
     ) -> Read:
         good: list[SourceRecord] = []
         listed: list[SourceRecord] = []
-        skipped = 0
+        skipped, unknown = 0, len(refused)
         made = list(made)
         for (one, original), found in zip(made, self._found([one for one, _ in made]), strict=True):
             bad = one.value if isinstance(one.value, BadRecord) else found if isinstance(found, BadRecord) else None
@@ -105,9 +107,10 @@ class PageReader:
                 skipped += 1
             elif bad is not None:
                 refused.append(Refused(original, bad))
+                unknown += not isinstance(found, SourceRecord)
             elif isinstance(found, SourceRecord):
                 good.append(found)
-        return Read(good, refused, skipped, listed, changed, warnings)
+        return Read(good, refused, skipped, listed, changed, warnings, unknown)
 
     def _found(self, made: Sequence[Made]) -> Iterable[SourceRecord | BadRecord | None]:
         """What identifies each of them; None also where nothing can."""

@@ -270,3 +270,28 @@ async def test_only_complete_unfiltered_listings_are_compared(api: FakeApi, path
     say(api, [answer([1, 2, 3, 4], at=at), answer([4], at=at), answer([], at=at)])
     keys = {**TOKEN, "paginate": LINKED["paginate"], "incremental": SINCE, "expect": {"max_drop": "10%"}}
     assert [(await poll(path, api.url, keys)).outcome for _ in range(3)] == [Outcome.COMPLETE] * 3
+
+
+# ---- what the API lists and we do not publish
+
+
+async def test_a_record_that_a_filter_leaves_out_is_still_there(api: FakeApi, path: Path) -> None:
+    shut = reply(json.dumps({"data": [*rows([1], state="open"), *rows([2], state="shut")]}))
+    say(api, [answer([1, 2], state="open"), shut, answer([1], state="open")])
+    keys = {**LINKED, "transform": [{"filter": "state == 'open'"}]}
+    found = []
+    for _ in range(3):
+        await poll(path, api.url, keys)
+        found.append(await deleted(path))
+    assert found == [[], [], [("2", "o2")]]
+
+
+async def test_a_record_that_a_schema_refuses_is_still_there_and_casts_no_doubt(api: FakeApi, path: Path) -> None:
+    (path.parent / "state.json").write_text('{"properties": {"state": {"type": "string"}}}')
+    bad = reply(json.dumps({"data": [*rows([1], state="a"), *rows([2], state=7)]}))
+    say(api, [answer([1, 2, 3], state="a"), bad])
+    keys = {**LINKED, "schema": {"file": str(path.parent / "state.json")}}
+    await poll(path, api.url, keys)
+    report = await poll(path, api.url, keys)
+    assert (report.dead_letters, "sweep_in_doubt" in report.notices) == (1, False)
+    assert await deleted(path) == [("3", "o3")]
