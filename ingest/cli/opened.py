@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ingest.app import App
 from ingest.config.model import Source
-from ingest.config.references import resolve
+from ingest.config.references import files, resolve
 from ingest.imports import lightly
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ async def open_source(
     `trace` is told every exchange."""
     with lightly():  # the other verbs do without an HTTP client
         from ingest.sources.auth import State
-        from ingest.sources.auth.keyring import keeps_tokens, open_keyring
+        from ingest.sources.auth.keyring import Reading, keeps_tokens, open_keyring
         from ingest.sources.gate import Gate
         from ingest.sources.transport import open_transport
 
@@ -56,8 +56,10 @@ async def open_source(
         open_transport(source, app.redactor, where=where, gate=gate, clients=clients, trace=trace)
     )
     offline = clients is not None
+    part = app.config.sources[name]
+    reading = Reading(files(part), lambda secrets: resolve(part, secrets, where))
     state = State(*await app.tokens(), app.holder) if keeps_tokens(source) and not offline else None
     keyring = await stack.enter_async_context(
-        open_keyring(name, source, transport, app.redactor, state, offline=offline)
+        open_keyring(name, source, transport, app.redactor, state, reading, offline=offline)
     )
     return Opened(app, name, source, transport, keyring)

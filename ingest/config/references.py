@@ -62,6 +62,16 @@ def has_reference(text: str) -> bool:
     return "${" in text
 
 
+def files(value: object) -> frozenset[Path]:
+    """Every file that a part refers to."""
+    if isinstance(value, str):
+        return frozenset(Path(match["file"]) for match in _REFERENCE.finditer(value) if match["file"] is not None)
+    if isinstance(value, Part):
+        value = [getattr(value, name) for name in type(value).model_fields]
+    inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
+    return frozenset(path for one in inner for path in files(one))
+
+
 def resolve(part: P, secrets: Redactor, where: Where = nowhere) -> P:
     """A copy of the part in which every reference is replaced.
 

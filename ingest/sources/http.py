@@ -42,12 +42,11 @@ class HttpSource:
     ) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         template = Template(source, stream, redactor.scrub)
-        auth = stream.auth or source.auth
         try:
-            self._credentials = keyring.credentials(auth, template.secret_params, template.secret_headers)
+            self._credentials = keyring.credentials(stream)
         except ConfigError as exc:
             raise ConfigError(f"{where}: {exc}") from exc
-        self._probe = keyring.probe(auth, self._credentials)
+        self._probe = keyring.probe(stream.auth or source.auth, self._credentials)
         self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
         self._formats = Formats(stream)
         self._limits = Limits(

@@ -28,8 +28,7 @@ OURS = "{base_url}"  # stands in a saved URL for a base_url with a secret in it
 class Template:
     """The requests of one stream, references resolved. `scrub` takes secrets out of a text.
 
-    `secret_params` and `secret_headers` are for credentials: parameters that they put on, values of headers that no
-    saved URL may hold."""
+    `secret_params` and `secret_headers` are for credentials, which put them on."""
 
     def __init__(self, source: Source, stream: Stream, scrub: Callable[[str], str]) -> None:
         self._base_url = source.base_url.rstrip("/")
@@ -37,7 +36,7 @@ class Template:
         self._path, self._query, in_path = _address(source.base_url, stream.path, scrub)
         self._names_cursor = isinstance(self._path, Pattern) and "cursor" in self._path.names
         params = {**in_path, **texts({**source.params, **stream.params})}
-        later = set(_set_later(stream))
+        later = set(_set_later(stream, "param", "size_param"))
         secret = {name: value for name, value in params.items() if name not in later and _is_secret(value, scrub)}
         self._style = stream.list_style
         self._params = {name: value for name, value in params.items() if name not in secret}
@@ -47,10 +46,14 @@ class Template:
             self._headers.setdefault("content-type", self._content.kind)
         if (wanted := ACCEPT.get(stream.format)) is not None:
             self._headers.setdefault("accept", wanted)
+        set_later = {put.lower() for put in _set_later(stream, "header")}
+        self.secret_headers = {
+            name: value for name, value in self._headers.items() if name not in set_later and _is_secret(value, scrub)
+        }
+        self._headers = {name: value for name, value in self._headers.items() if name not in self.secret_headers}
         self._headers_vary = any(isinstance(value, Pattern) for value in self._headers.values())
         self._method = stream.method or ("GET" if self._content.kind is None else "POST")
         self.secret_params = listed(secret, stream.list_style)
-        self.secret_headers = [value for value in self._headers.values() if _is_secret(value, scrub)]
 
     def request(
         self,
@@ -133,11 +136,12 @@ def _name(pair: str) -> str:
     return unquote_plus(pair.partition("=")[0]).removesuffix("[]")
 
 
-def _set_later(stream: Stream) -> Iterator[str]:
-    """Parameters that paging and incremental reading set: no credentials, whatever is configured for them."""
+def _set_later(stream: Stream, *keys: str) -> Iterator[str]:
+    """What paging and incremental reading set: no credentials, whatever is configured for it. `keys`: of the parts that
+    name it."""
     since = stream.incremental and stream.incremental.since
     for part in (stream.paginate, stream.incremental, since, getattr(stream.incremental, "until", None)):
-        for key in ("param", "size_param"):
+        for key in keys:
             if name := getattr(part, key, None):
                 yield name
     yield from stream.paginate.fields.values() if isinstance(stream.paginate, Keyset) else ()

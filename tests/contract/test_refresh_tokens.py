@@ -79,7 +79,7 @@ async def process(
         open_transport(source, redactor, clock) as transport,
         open_keyring("api", source, transport, redactor, keeping) as keyring,
     ):
-        yield keyring.credentials(source.auth, {})
+        yield keyring.credentials(source.streams["events"])
 
 
 async def shown(credentials: Credentials) -> str:

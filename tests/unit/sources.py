@@ -7,11 +7,11 @@ from typing import Any
 
 from ingest.config.loader import Loaded, parse
 from ingest.config.model import Source, Stream
-from ingest.config.references import resolve
+from ingest.config.references import files, resolve
 from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, SourceRecord
 from ingest.sources.auth import State
-from ingest.sources.auth.keyring import open_keyring
+from ingest.sources.auth.keyring import Reading, open_keyring
 from ingest.sources.clock import SYSTEM, Clock
 from ingest.sources.gate import Gate
 from ingest.sources.http import HttpSource
@@ -53,6 +53,12 @@ def configured(
     return source, source.streams["events"]
 
 
+def reading(url: str, keys: Keys = NONE, above: Keys = NONE) -> Reading:
+    """How to read it again when a file has changed that it refers to."""
+    part = load(url, keys, above).config.sources["api"]
+    return Reading(files(part), lambda secrets: resolve(part, secrets))
+
+
 @asynccontextmanager
 async def opened(
     url: str,
@@ -83,7 +89,7 @@ async def opened_twice(
     gate = Gate("api", source.limits, clock=clock)
     async with (
         open_transport(source, redactor, clock, gate=gate) as transport,
-        open_keyring("api", source, transport, redactor, state) as keyring,
+        open_keyring("api", source, transport, redactor, state, reading(url, keys, above)) as keyring,
     ):
         one, other = (HttpSource(source, stream, transport, keyring, redactor, WHERE) for _ in range(2))
         yield one, other

@@ -91,7 +91,7 @@ async def credentials(above: Mapping[str, Any]) -> AsyncIterator[Credentials]:
         open_transport(source, Redactor()) as transport,
         open_keyring("api", source, transport, Redactor()) as keyring,
     ):
-        yield keyring.credentials(source.auth, {})
+        yield keyring.credentials(source.streams["events"])
 
 
 def bearers(api: FakeApi) -> list[str]:

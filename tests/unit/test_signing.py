@@ -41,6 +41,11 @@ ASKED = Request("http://api.example.com/events?a=1")
 NOW = 1_700_000_000
 
 
+@pytest.fixture(autouse=True)
+def parameter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PARAMETER", "a-secret-parameter")
+
+
 def pem(key: Any, form: PrivateFormat = PrivateFormat.PKCS8) -> str:
     return str(key.private_bytes(Encoding.PEM, form, NoEncryption()).decode())
 
@@ -50,12 +55,13 @@ async def credentials(
     auth: Mapping[str, Any], clock: Clock, redactor: Redactor | None = None
 ) -> AsyncIterator[Credentials]:
     redactor = redactor or Redactor()
-    source, _ = configured(above={"auth": auth}, redactor=redactor)
+    above = {"auth": auth, "params": {"p": "${env:PARAMETER}"}}
+    source, _ = configured(above=above, redactor=redactor)
     async with (
         open_transport(source, redactor, clock) as transport,
         open_keyring("api", source, transport, redactor) as keyring,
     ):
-        yield keyring.credentials(source.auth, {"key": "a-secret-parameter"})
+        yield keyring.credentials(source.streams["events"])
 
 
 @pytest_asyncio.fixture
@@ -204,7 +210,7 @@ async def test_what_is_signed_is_what_goes_out(format_: str, shown: str, monkeyp
     auth = hmac_auth(sign=sign, timestamp="X-Time", timestamp_format=format_, value="t={timestamp},v1={signature}")
     async with credentials(auth, Timeless(NOW + 0.25).clock) as ours:
         sent = await ours.prepare(Request("http://api.example.com:8080/ä b?q=1%2F2", "POST", body=b"{}"))
-    path, query = "/%C3%A4%20b", "q=1%2F2&key=a-secret-parameter"
+    path, query = "/%C3%A4%20b", "q=1%2F2&p=a-secret-parameter"
     body = hashlib.sha256(b"{}").hexdigest()
     lines = ["POST", "api.example.com:8080", path, query, f"{path}?{query}", shown, f"{{body_sha256}}={body}"]
     signature = hmac.digest(b"a-shared-secret", "\n".join(lines).encode(), hashlib.sha256).hex()

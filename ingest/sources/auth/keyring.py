@@ -1,13 +1,18 @@
 """The credentials of a source. Streams that are configured alike share what is fetched."""
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from pathlib import Path
+from typing import NamedTuple, TypeVar
 
-from ingest.config.model import Auth, Jwt, OAuth2, Part, Session, Source
+import structlog
+
+from ingest.config.model import Auth, Jwt, OAuth2, Part, Session, Source, Stream
+from ingest.config.rereading import Files, Renewals
 from ingest.errors import ConfigError
 from ingest.redaction import MASK, Redactor
-from ingest.sources.auth import Credentials, Params, State
+from ingest.sources.auth import Credentials, State
+from ingest.sources.auth.current import Current
 from ingest.sources.auth.errands import Errands
 from ingest.sources.auth.oauth2 import ClientCredentials
 from ingest.sources.auth.probe import Probe
@@ -15,26 +20,63 @@ from ingest.sources.auth.renewed import Obtain, Place, Renewed, Supply, Token
 from ingest.sources.auth.session import Login, place
 from ingest.sources.auth.signature import Signed
 from ingest.sources.auth.static import credentials
+from ingest.sources.template import Template
 from ingest.sources.transport import Limits, Transport
 
+log = structlog.get_logger()
 P = TypeVar("P", bound=Part)
 
 TOTAL = 30.0  # seconds at most for one try of an errand: who waits for a token waits with its own request
 BEARER = Place("header", "authorization", "Bearer {token}")
 
 
+class Reading(NamedTuple):
+    """How to read a source again whose references lead to files. `resolve` raises ConfigError."""
+
+    files: frozenset[Path]
+    resolve: Callable[[Redactor], Source]
+
+
 class Keyring:
     """Made by `open_keyring`, or by `keyring`: then `aclose` is the caller's."""
 
-    def __init__(self, source: Source, errands: Errands, state: State | None, *, offline: bool = False) -> None:
+    def __init__(
+        self, source: Source, errands: Errands, state: State | None, reading: Reading | None, *, offline: bool = False
+    ) -> None:
         self._source, self._errands, self._state, self._offline = source, errands, state, offline
+        self._reading = reading
+        self._files = Files(reading.files if reading else ())
+        self._generation = 0
         self._supplies: list[tuple[Part, Supply]] = []
 
-    def credentials(
-        self, auth: Auth | None, secret_params: Params, secret_headers: Collection[str] = ()
-    ) -> Credentials:
-        """As `static.credentials`. Raises ConfigError for a key that cannot be used."""
-        rest = credentials(auth, secret_params, secret_headers)
+    def credentials(self, stream: Stream) -> Credentials:
+        """Of a stream of the source. Raises ConfigError for a key that cannot be used."""
+        if not self._files:
+            return self._made(stream)
+        name = next(name for name, known in self._source.streams.items() if known is stream)
+        return Current(self._look, lambda: self._made(self._source.streams[name]))
+
+    def _look(self) -> int:
+        """Grows when the source was read again, as a file had changed."""
+        if self._reading is not None and self._files.changed():
+            renewals = Renewals(self._errands.redactor, f"files of {self._errands.source}", self._generation)
+            try:
+                self._source = self._reading.resolve(renewals)
+            except ConfigError as exc:
+                log.warning("a secret that changed cannot be read; the one before is used", error=str(exc))
+            else:
+                self._generation += 1
+                self._supplies = [(part, supply) for part, supply in self._supplies if supply.busy or self._wants(part)]
+        return self._generation
+
+    def _wants(self, part: Part) -> bool:
+        auths = [self._source.auth, *(stream.auth for stream in self._source.streams.values())]
+        return any(part in (auth.oauth2, auth.session, auth.jwt) for auth in auths if auth is not None)
+
+    def _made(self, stream: Stream) -> Credentials:
+        template = Template(self._source, stream, self._errands.redactor.scrub)
+        auth = stream.auth or self._source.auth
+        rest = credentials(auth, template.secret_params, template.secret_headers)
         if auth is None:
             return rest
         if auth.oauth2 is not None:
@@ -104,14 +146,15 @@ def keyring(
     transport: Transport,
     redactor: Redactor,
     state: State | None = None,
+    reading: Reading | None = None,
     *,
     offline: bool = False,
 ) -> Keyring:
-    """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true. `offline`: answers are played
-    back, so nobody is asked for a token, and none is saved."""
+    """Of the source `name`, references resolved. `state`: where `keeps_tokens` is true. `reading`: absent, files are
+    not read again. `offline`: answers are played back, so nobody is asked for a token, and none is saved."""
     timeout = source.timeout.model_copy(update={"total": min(source.timeout.total, TOTAL)})
     limits = Limits(timeout, source.retry, source.limits.max_body)
-    return Keyring(source, Errands(name, transport.aside(), limits, redactor), state, offline=offline)
+    return Keyring(source, Errands(name, transport.aside(), limits, redactor), state, reading, offline=offline)
 
 
 @asynccontextmanager
@@ -121,11 +164,12 @@ async def open_keyring(
     transport: Transport,
     redactor: Redactor,
     state: State | None = None,
+    reading: Reading | None = None,
     *,
     offline: bool = False,
 ) -> AsyncIterator[Keyring]:
     """As `keyring`."""
-    made = keyring(name, source, transport, redactor, state, offline=offline)
+    made = keyring(name, source, transport, redactor, state, reading, offline=offline)
     try:
         yield made
     finally:

@@ -47,6 +47,10 @@ class Supply:
         """The token of now and the one before it."""
         return {token.text for token in (self._token, self._before) if token is not None}
 
+    @property
+    def busy(self) -> bool:
+        return self._fetching is not None and not self._fetching.done()
+
     async def current(self) -> str:
         token = self._token
         if token is None or self._monotonic() >= token.renew_at:

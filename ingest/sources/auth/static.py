@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ingest.config.model import ApiKey, Auth
 from ingest.sources.auth import Params, with_params
-from ingest.sources.request import Request
+from ingest.sources.request import NO_HEADERS, Request
 
 MIN_LENGTH = (
     8  # characters of a secret that is looked for under other names; a shorter one may be a value like any other
@@ -51,12 +51,11 @@ def without(url: str, names: Container[str], values: Container[str]) -> str:
     return urlunsplit(parts._replace(query="&".join(kept)))
 
 
-def credentials(auth: Auth | None, secret_params: Params, secret_headers: Collection[str] = ()) -> Static:
-    """`secret_params`: configured parameters whose values are secrets; they are treated as credentials too.
-    `secret_headers`: values of such headers."""
-    headers: dict[str, str] = {}
+def credentials(auth: Auth | None, secret_params: Params, secret_headers: Mapping[str, str] = NO_HEADERS) -> Static:
+    """`secret_params` and `secret_headers`: those that are configured with secrets; they are credentials too."""
+    headers: dict[str, str] = dict(secret_headers)
     params: dict[str, str | list[str]] = dict(secret_params)
-    secrets = {*secret_headers}
+    secrets = {*secret_headers.values()}
     if auth is not None and auth.bearer is not None:
         headers["authorization"] = f"Bearer {auth.bearer}"
         secrets.add(auth.bearer)
@@ -76,6 +75,7 @@ def _place(key: ApiKey, headers: dict[str, str], params: dict[str, str | list[st
     if key.place == "query":
         params[key.name] = key.value
     elif key.place == "cookie":
-        headers["cookie"] = f"{key.name}={key.value}"
+        cookies = [headers["cookie"]] if "cookie" in headers else []
+        headers["cookie"] = "; ".join([*cookies, f"{key.name}={key.value}"])
     else:
         headers[key.name.lower()] = key.value
