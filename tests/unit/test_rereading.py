@@ -121,10 +121,8 @@ async def test_a_secret_that_is_refused_and_has_changed_meanwhile_is_tried_again
 async def test_while_a_changed_secret_is_no_good_the_one_before_is_used(
     api: FakeApi, secret: Path, bad: bytes | None
 ) -> None:
-    changes = iter(
-        [lambda: secret.unlink() if bad is None else secret.write_bytes(bad), lambda: secret.write_text(NEW)]
-    )
-    changing(api, lambda: next(changes)(), pages=2)
+    contents = iter([bad, NEW.encode()])
+    changing(api, lambda: write(secret, next(contents)), pages=2)
     lines, before = io.StringIO(), structlog.get_config()
     logging.configure(Redactor(), form="json", stream=lines)
     try:
