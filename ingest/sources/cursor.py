@@ -9,6 +9,7 @@ nothing any more, so the listing restarts; the high-water mark stays.
 
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -61,9 +62,9 @@ def decode(saved: bytes) -> Cursor:
 
 
 def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> str:
-    """16 hex digits over base_url, path, method, params, header names, body, records, paginate and incremental; secrets
-    left out, so that a rotated one restarts nothing."""
-    shape = {
+    """16 hex digits over base_url, path, method, params, header names, body, records, paginate, incremental and what a
+    sweep asks for; secrets left out, so that a rotated one restarts nothing."""
+    shape: dict[str, Any] = {
         "base_url": source.base_url,
         "path": stream.path,
         "method": stream.method,
@@ -75,6 +76,8 @@ def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> 
         "paginate": repr(stream.paginate),
         "incremental": None if stream.incremental is None else repr(stream.incremental),
     }
+    if stream.deletes is not None and stream.deletes.sweep is not None:
+        shape["sweep"] = stream.deletes.sweep.params
     text = msgspec.json.encode(shape, order="sorted", enc_hook=str).decode()
     return hashlib.blake2b(scrub(text).encode(), digest_size=8).hexdigest()
 

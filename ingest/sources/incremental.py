@@ -131,7 +131,11 @@ class Bounds:
 
     def settled(self, record: SourceRecord, asked: int) -> bool:
         """Whether the cursor may pass a record of a page that was asked for at `asked`."""
-        return record.position is None or record.position <= asked - self._lag
+        return record.position is None or record.position <= self.ceiling(asked)
+
+    def ceiling(self, asked: int) -> int:
+        """How far the cursor may move at most with what was asked for at `asked`."""
+        return asked - self._lag
 
     def _check_future(self, records: Sequence[SourceRecord], now: int) -> None:
         if self._config.on_future != "fail":

@@ -100,7 +100,8 @@ class Lister:
         if cursor is not None and self._has_expired(cursor, now):
             return self._open(Progress(), past, now)._replace(expired=True)
         high_water = self._position(cursor.high_water) if cursor else None
-        mark = cursor.mark if cursor else None
+        goes_on_at_a_mark = self._takes_tokens or self._by_keys is not None
+        mark = cursor.mark if cursor and goes_on_at_a_mark else None  # of another `incremental`, it means nothing now
         if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
             return self._open(Progress(high_water, mark=mark), past, now)
         listing, url = cursor.listing, cursor.listing.page.url
@@ -156,18 +157,22 @@ class Lister:
         this run starts with: a full read. None: it knew them all."""
         if state.resumed:
             return self.again(state, now, doubt=RESTARTED)
-        if self._takes_tokens and state.listing.n == 0 and state.progress.mark is not None:
+        starts_at_a_token = self._takes_tokens and state.listing.n == 0 and not state.listing.aside
+        if starts_at_a_token and state.progress.mark is not None:
             return self._open(Progress(), state.past, now)
         return None
 
     def again(self, state: State, now: int, *, doubt: str | None = None) -> State:
-        """The same window from its start. `doubt`: why nothing may be concluded from what it does not list."""
+        """The same window from its start; one that leaves nothing out from before `listing_cap` cut it. `doubt`: why
+        nothing may be concluded from what it does not list."""
         listing = state.listing
-        again = replace(
-            listing, started=_text(now), page=self._first_page(listing.window[0]), n=0, empty=0, read_any=False
-        )
-        again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, rows=0, doubt=doubt)
-        mark = listing.window[0] if self._takes_tokens or self._by_keys else None
+        window = (None, None) if listing.whole else listing.window
+        again = replace(listing, started=_text(now), window=window, page=self._first_page(window[0]), n=0, empty=0)
+        again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, read_any=False, rows=0)
+        again = replace(again, doubt=doubt)
+        mark = window[0] if self._takes_tokens or self._by_keys else None
+        if listing.aside:
+            mark = state.progress.mark
         return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
 
     def request(self, listing: Listing) -> Request:
@@ -197,6 +202,7 @@ class Lister:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
+        state = state._replace(listing=self._asked_at(state.listing, asked))
         read, here = self._read(received), state.listing
         count = 0 if received is None else len(received.records)
         if count > 1 and read.refused and not (read.listed or read.skipped or here.read_any):
@@ -208,6 +214,13 @@ class Lister:
         doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
         told = tuple(self._notices(received, state, progress, read))
         return self._turn(state, _Answered(read, count, progress, after, doubt, told), now)
+
+    def _asked_at(self, listing: Listing, asked: int) -> Listing:
+        """Its window ends no later than the API's own clock allows; what comes after is for the next run."""
+        end = self._position(listing.end)
+        if end is None or self._bounds is None or end <= self._bounds.ceiling(asked):
+            return listing
+        return replace(listing, end=rfc3339(self._bounds.ceiling(asked)), follows=False)
 
     def leave_out(self, state: State, now: int, *, reason: str, ends: bool) -> tuple[Page, State]:
         """A rule says that an answer is left out, or that it is the end."""

@@ -47,7 +47,8 @@ def _body(body: bytes, redactor: Redactor) -> dict[str, str]:
     try:
         return {"body": redactor.scrub(body.decode())}
     except UnicodeDecodeError:
-        return {"body_base64": base64.b64encode(body).decode()}
+        text = redactor.scrub(body.decode("latin-1"))
+        return {"body_base64": base64.b64encode(text.encode("latin-1")).decode()}
 
 
 class Deferred:

@@ -266,6 +266,20 @@ async def test_the_lag_counts_by_the_clock_of_the_api_when_ours_differs(api: Fak
     assert [notice.kind for notice in watch.notices] == ["clock_skew"]
 
 
+@pytest.mark.parametrize("window", [None, "10m", "30m"])
+async def test_a_window_ends_no_later_than_by_the_clock_of_the_api(api: FakeApi, window: str | None) -> None:
+    theirs = time.time() - 3600
+    first = times.rfc3339(int(theirs - 900) * SECOND)
+    date = datetime.fromtimestamp(theirs, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
+    say(api, [reply('{"data":[]}', date=date)])
+    since = {"param": "since", "first": first}
+    keys = stream(paginate="none", lag="5m", since=since, until={"param": "until"}, window=window)
+    pages = await list_all(api.url, keys)
+    mark = times.parse_rfc3339(str(marks(pages)[-1]), None)
+    assert 0 <= theirs - 300 - mark / SECOND < 60
+    assert len(pages) <= 2
+
+
 @pytest.mark.parametrize(("seconds", "headers"), [(-5, {}), (5, {}), (-3600, {"age": "3600"}), (0, {"age": "x"})])
 async def test_clocks_that_agree_are_not_noticed(api: FakeApi, seconds: int, headers: dict[str, Any]) -> None:
     date = datetime.fromtimestamp(time.time() + seconds, UTC).strftime("%a, %d %b %Y %H:%M:%S GMT")
@@ -758,3 +772,14 @@ async def test_behind_a_lag_the_next_run_begins_before_what_has_not_settled(api:
     assert (ids(pages), ids(again)) == (["1", "2", "3"], ["2", "3"])
     assert pages[0].remember_from == times.parse_rfc3339(old, None)
     assert cursor(again[-1])["mark"] == f'["{old}","1"]'
+
+
+async def test_what_started_a_run_by_a_token_is_no_time(api: FakeApi) -> None:
+    by_token = {"paginate": TOKEN, "incremental": {"type": "token", "from": "$.start", "param": "from"}}
+    say(api, [reply(json.dumps({"data": [{"id": 1, "at": at(10)}], "start": "s1"})), page(at(10)), page(at(11))])
+    saved = (await list_all(api.url, by_token))[-1].cursor
+    async with opened(api.url, stream()) as source:
+        then = (await read(source, saved))[-1]
+        await read(source, then.cursor)
+    assert [parameter(target) for target in targets(api)] == [None, None, at(10)]
+    assert (then.whole, "mark" in cursor(then)) == (True, False)

@@ -295,3 +295,59 @@ async def test_a_record_that_a_schema_refuses_is_still_there_and_casts_no_doubt(
     report = await poll(path, api.url, keys)
     assert (report.dead_letters, "sweep_in_doubt" in report.notices) == (1, False)
     assert await deleted(path) == [("3", "o3")]
+
+
+# ---- what may not be concluded from a sweep that was interrupted
+
+RESTARTING: dict[str, Any] = {"errors": [{"when": {"status": 200, "has": "$.moved"}, "do": "restart_listing"}]}
+
+
+async def test_a_sweep_that_begins_again_behind_a_cap_lists_what_came_before_it_too(api: FakeApi, path: Path) -> None:
+    every = [(n, moment(hours=9 - n)) for n in (1, 2, 3)]
+    moves: list[str] = []
+
+    def two_at_most(request: Request) -> Answer:
+        since = request.query.get("since", "")
+        if since == every[1][1] and moves:
+            return reply(json.dumps({"data": [], "moved": moves.pop()}))(request)
+        found = [{"id": n, "owner": f"o{n}", "at": at} for n, at in every if at >= since][:2]
+        return reply(json.dumps({"data": found}))(request)
+
+    api.routes["/events"] = two_at_most
+    paginate = {**LINKED["paginate"], "listing_cap": 2}
+    keys = {**LINKED, **RESTARTING, "paginate": paginate, "incremental": {**SINCE, "order": "asc", "on_null": "fail"}}
+    assert (await poll(path, api.url, keys)).outcome is Outcome.COMPLETE
+    moves.append("yes")
+    report = await poll(path, api.url, keys)
+    assert (report.outcome, moves) == (Outcome.COMPLETE, [])
+    assert await deleted(path) == []
+
+
+@pytest.mark.parametrize("then", [None, {"sweep": {"every": "10ms", "params": {"status": "any"}}}])
+async def test_a_sweep_under_way_does_not_go_on_where_deletes_are_configured_anew(
+    api: FakeApi, path: Path, then: dict[str, Any] | None
+) -> None:
+    say(api, [answer([1, 2, 3]), answer([1], "n"), reply("{}"), answer([1, 2, 3])])
+    await poll(path, api.url, LINKED)
+    assert (await poll(path, api.url, LINKED)).outcome is Outcome.FAILED
+    now = {**LINKED, "deletes": then} if then else {name: key for name, key in LINKED.items() if name != "deletes"}
+    await poll(path, api.url, now)
+    assert (targets(api)[-1], await deleted(path)) == ("/events", [])
+
+
+async def test_a_sweep_that_begins_again_leaves_the_start_token_of_the_next_run(api: FakeApi, path: Path) -> None:
+    keys = {**LINKED, **RESTARTING, "incremental": {"type": "token", "from": "$.start", "param": "from"}}
+    said = [{"data": rows([1]), "start": "s1"}, {"data": [], "start": "s2"}, {"moved": 1}, {"data": rows([1])}]
+    say(api, [reply(json.dumps(one)) for one in said])
+    for _ in range(3):
+        await poll(path, api.url, keys)
+    assert targets(api)[:5] == ["/events", "/events?from=s1", "/events", "/events", "/events?from=s2"]
+
+
+async def test_a_sweep_that_is_refused_is_no_refused_start_token(api: FakeApi, path: Path) -> None:
+    keys = {**LINKED, "incremental": {"type": "token", "from": "$.start", "param": "from"}}
+    first = [reply(json.dumps({"data": rows([1]), "start": f"s{n}"})) for n in (1, 2)]
+    say(api, [*first, reply("{}", status=400)])
+    await poll(path, api.url, keys)
+    assert (await poll(path, api.url, keys)).outcome is Outcome.FAILED
+    assert targets(api) == ["/events", "/events?from=s1", "/events"]
