@@ -81,6 +81,8 @@ def _header(text: str) -> tuple[str, str]:
 
 def _name(url: str) -> str:
     labels = (urlsplit(url).hostname or "api").split(".")
+    if labels[-1].isdecimal() or ":" in labels[-1]:  # an address
+        return "api"
     plain = [label for label in labels[:-1] if label not in ("api", "www", "rest")] or labels
     return re.sub(r"[^a-z0-9_-]", "-", plain[-1]).strip("-") or "api"
 

@@ -19,7 +19,7 @@ URLS = ("next", "next_url", "nextUrl", "next_link", "nextLink", "@odata.nextLink
         "nextRecordsUrl", "href")  # fmt: skip
 TOKENS = ("next_cursor", "nextCursor", "next_page_token", "nextPageToken", "next_token", "nextToken", "end_cursor",
           "endCursor", "cursor", "after", "continuation", "continuationToken", "next_page", "nextPage", "next",
-          "offset")  # fmt: skip
+          "offset", "next_batch", "last_seq")  # fmt: skip
 MORE = ("has_more", "hasMore", "has_next", "hasNext", "hasNextPage", "has_next_page", "more")
 PAGES = ("total_pages", "totalPages", "page_count", "pageCount", "last_page", "lastPage", "pages")
 TOTALS = ("total", "total_count", "totalCount", "total_results", "totalResults", "total_items", "totalItems", "count")
@@ -30,7 +30,9 @@ PARAMS = {
     "nextPageToken": ("pageToken", "page_token"), "next_token": ("next_token", "token"), "end_cursor": ("after",),
     "nextToken": ("nextToken", "token"), "endCursor": ("after",), "after": ("after",), "next_page": ("page",),
     "nextPage": ("page",), "continuationToken": ("continuationToken",), "offset": ("offset",),
+    "next_batch": ("since", "from"), "last_seq": ("since",),
 }  # fmt: skip
+ENDLESS = ("next_batch", "last_seq")  # feeds, whose last page names where to go on later
 AFTER_ID = ("starting_after", "after", "after_id", "last_id", "since_id")
 ROWS = ("offset", "skip", "start")
 
@@ -111,6 +113,8 @@ def paginations(
     for name in headers:
         if name.startswith("x-next") and headers[name]:
             yield {"type": "cursor", "from": f"header.{name}", "param": name.removeprefix("x-next-")}, f"header {name}"
+        if name == "next-page" and headers[name].startswith(("http://", "https://", "/")):
+            yield {"type": "next_url", "from": "header.Next-Page"}, "the answer has a header Next-Page with a URL"
     if isinstance(answer, Mapping):
         yield from _named(answer, params, rows)
 
@@ -126,6 +130,8 @@ def _named(answer: Mapping[str, Any], params: Mapping[str, str], rows: int) -> I
             if _scalar(part.get(name)) and not str(part[name]).startswith(("http", "/", "?")):
                 for param in (*PARAMS.get(name, (name,)), "cursor", "page_token", "after"):
                     way = {"type": "cursor", "from": _path(place, name), "param": param}
+                    if name in ENDLESS:
+                        way["end"] = "empty"
                     yield {**way, "more": more} if more else way, f"`{place}{name}` is {str(part[name])[:40]!r}"
     if more:
         for param in AFTER_ID:
