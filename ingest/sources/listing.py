@@ -109,7 +109,20 @@ class Lister:
             listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
         progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
+        if (bound := self._bound_instead(listing, progress)) is not None:
+            begun = replace(self._beginning_at(bound, listing), page=self._first_page(bound))
+            return State(begun, replace(progress, last=None), past=past, anew=True)
         return State(listing, progress, resumed=True, past=past)
+
+    def _bound_instead(self, listing: Listing, progress: Progress) -> str | None:
+        """A lower bound to begin at again instead of a saved page that is counted: while nobody read on, rows may have
+        moved by any number of pages."""
+        asks = self._bounds is not None and progress.reached is not None and not listing.aside
+        if not asks or progress.disorder or not is_counted(self._stream.paginate, listing.page):
+            return None
+        ascending = self._stream.incremental is not None and self._stream.incremental.order == "asc"
+        bound = self._bounds.since(progress.reached, again=False) if self._bounds and ascending else None
+        return None if bound == listing.window[0] else bound
 
     def _has_expired(self, cursor: Cursor, now: int) -> bool:
         after = self._stream.incremental.expires_after if self._stream.incremental else None

@@ -360,6 +360,25 @@ SINCE = {"type": "integer", "field": "id", "since": {"param": "from"}}
 
 
 @pytest.mark.parametrize(
+    ("paginate", "order", "asked"),
+    [
+        ("page", "asc", "/events?from=3&page=1"),
+        ("page", "none", "/events?page=3"),
+        ({"type": "cursor", "from": "$.n", "param": "p"}, "asc", "/events?from=3"),
+        ({"type": "keyset", "fields": {"id": "behind"}}, "asc", "/events?behind=3"),
+    ],
+)
+async def test_a_counted_page_is_not_gone_back_to_where_the_listing_can_begin_at_the_mark(
+    api: FakeApi, paginate: Any, order: str, asked: str
+) -> None:
+    say(api, [page(1, 2, n="2"), page(2, 3, n="3"), page(3, 4, n=None), page()])
+    async with opened(api.url, {"paginate": paginate, "incremental": {**SINCE, "order": order}}) as source:
+        *_, second = await read(source, pages=2)
+        await read(source, second.cursor, pages=1)
+    assert targets(api)[2] == asked
+
+
+@pytest.mark.parametrize(
     ("keys", "told"),
     [
         ({"paginate": "page", "incremental": SINCE}, True),
