@@ -185,9 +185,11 @@ class HttpSource:
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
         begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
+        one_line = self._stream.format == "auto" and not self._stream.records.path.steps and answer.body[:1] == b"{"
+        hint = "; if that is one record of JSON Lines, write `format: jsonl`" if one_line else ""
         return SourceChanged(
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
-            f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}"
+            f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}{hint}"
         )
 
 

@@ -116,6 +116,35 @@ async def test_flights_arrive_in_one_sqlite_file(some_flights: datasette.Dataset
     await every_row_arrives(Ingest(tmp_path, Engine("embedded", {})), some_flights, "flights")
 
 
+EXPORTS = {
+    "csv": "{path: /flights/flights.csv, format: csv, params: {_stream: on, _sort: id, id__lte: 5001}}",
+    "jsonl": "{path: /flights/flights.json, format: jsonl, paginate: link,"
+    " params: {_shape: array, _nl: on, _size: 1000, _sort: id, id__lte: 5001}}",  # one row on the last page
+}
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+async def test_what_is_exported_is_what_the_database_holds(
+    kind: str, some_flights: datasette.Datasette, tmp_path: Path
+) -> None:
+    (tmp_path / "ingest.yaml").write_text(f"""
+version: 1
+sources:
+  flights: {{base_url: {some_flights.url}, defaults: {{records: $, id: id}}, streams: {{departures: {EXPORTS[kind]}}}}}
+consumers:
+  warehouse: {{kind: store, topics: ["flights.*"]}}
+""")
+    ingest = Ingest(tmp_path, Engine("embedded", {}))
+    await ingest("run", "--once")
+    await ingest("consume", "warehouse", "--once")
+    rows = {id: row for id, row in expected(some_flights).items() if id <= 5001}
+    if kind == "csv":
+        wanted = {str(id): {n: "" if v is None else str(v) for n, v in row.items()} for id, row in rows.items()}
+    else:
+        wanted = {str(id): row for id, row in rows.items()}
+    assert {str(event["key"]): event["payload"] for event in await stored(ingest)} == wanted
+
+
 async def test_rows_behind_the_last_one_are_all_that_the_next_run_reads(
     some_flights: datasette.Datasette, tmp_path: Path
 ) -> None:

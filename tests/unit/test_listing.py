@@ -278,6 +278,12 @@ async def test_a_missing_list_fails_the_stream_and_names_the_lists_and_the_place
     assert not pages
 
 
+async def test_an_object_where_lines_may_be_meant_says_how_to_read_them(api: FakeApi) -> None:
+    say(api, [reply('{"id":1}')])
+    _, error = await failure(api.url, {"records": "$"})
+    assert str(error).endswith("if that is one record of JSON Lines, write `format: jsonl`")
+
+
 async def test_a_list_that_vanishes_later_keeps_what_was_read(api: FakeApi) -> None:
     api.serve("events", numbered(4), page_size=2)
     api.misbehave([faults.ok, faults.error_body({"error": "quota"})])
