@@ -129,7 +129,8 @@ class HttpSource:
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
         page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
-        guard.page(page)
+        if not state.anew:  # what follows is another listing
+            guard.page(page)
         return page, state
 
     def _obey(self, ruled: Ruled, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:

@@ -65,14 +65,17 @@ class PageReader:
         if found is not None:
             return Read(found, refused, 0, found, changed, unknown=len(refused))
         good: list[SourceRecord] = []
+        left_out: list[SourceRecord] = []
         for record, place, original in zip_longest(fit, around, came):
             one = self._reader.read(record, place)
             if isinstance(one, SourceRecord):
                 good.append(one)
             elif one is not None:
                 refused.append(Refused(original, one))
+            elif (other := self._reader.left_out(record, place)) is not None:
+                left_out.append(other)
         skipped = len(records) - len(good) - len(refused)
-        return Read(good, refused, skipped, good, changed, unknown=len(refused))
+        return Read(good, refused, skipped, [*good, *left_out] if left_out else good, changed, unknown=len(refused))
 
     def _made(
         self,
@@ -103,6 +106,9 @@ class PageReader:
             bad = one.value if isinstance(one.value, BadRecord) else found if isinstance(found, BadRecord) else None
             if isinstance(found, SourceRecord):
                 listed.append(found)
+            elif found is None and one.source is not None:
+                other = self._reader.left_out(one.source, one.place, one.source, one.suffix)
+                listed += [] if other is None else [other]
             if one.value is None or (found is None and bad is None):
                 skipped += 1
             elif bad is not None:

@@ -84,6 +84,20 @@ class RecordReader:
             value,
         )
 
+    def left_out(
+        self, record: bytes, place: Place | None = None, value: bytes | None = None, suffix: str = ""
+    ) -> SourceRecord | None:
+        """What `read` leaves out, as far as a listing must know it. None: nobody can read its id."""
+        value = record if value is None else value
+        try:
+            fields = self._fields.read(record)
+            if self._outer is not None and place is not None:
+                fields = (*fields, *self._outer.read(place))
+            name = self._read_id(fields, suffix) if self._ids else self._hash(value) + suffix
+        except (BadRecord, Undecodable):
+            return None
+        return SourceRecord(name, None, name, None, None, value)
+
     def columns(
         self,
         records: Sequence[bytes],

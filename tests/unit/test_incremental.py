@@ -520,6 +520,18 @@ async def test_a_run_reads_one_window_after_the_other_and_the_mark_moves_without
     assert ids(pages) == ["1", "2"]
 
 
+async def test_the_last_page_of_a_window_may_be_like_the_one_before_it(api: FakeApi) -> None:
+    first = times.rfc3339(int(time.time() - 5400) * SECOND)
+    keys = stream(
+        paginate={"type": "keyset", "fields": {"id": "after"}, "size_param": "limit", "size": 10},
+        since={"param": "since", "first": first},
+        until={"param": "until"},
+        window="1h",
+    )
+    say(api, [page(first), page(first), page()])  # it reads `after` as included
+    assert ids(await list_all(api.url, keys)) == ["1", "1"]
+
+
 async def test_a_run_that_is_cut_off_between_two_windows_goes_on_with_the_next(api: FakeApi) -> None:
     start = (datetime.now(UTC) - timedelta(hours=30)).isoformat(timespec="seconds").replace("+00:00", "Z")
     say(api, [page(start), page(start, first=2, next="n"), page(first=3), page(start, first=4)])

@@ -286,6 +286,21 @@ async def test_a_record_that_a_filter_leaves_out_is_still_there(api: FakeApi, pa
     assert found == [[], [], [("2", "o2")]]
 
 
+@pytest.mark.parametrize("more", [{}, {"transform": [{"drop": ["secret"]}]}])
+async def test_a_record_that_lost_its_incremental_field_is_still_there(
+    api: FakeApi, path: Path, more: dict[str, Any]
+) -> None:
+    every, unset = rows([1, 2, 3], at=moment(hours=1)), {"id": 2, "owner": "o2", "at": None}
+    lists = [every, [every[0], unset, every[2]], [every[0], {"id": None}, unset], [every[0]]]
+    say(api, [reply(json.dumps({"data": one})) for one in lists])
+    incremental = {"type": "timestamp", "field": "at", "on_null": "skip"}
+    found = []
+    for _ in lists:
+        await poll(path, api.url, {**LINKED, **more, "incremental": incremental})
+        found.append([name for name, _ in await deleted(path)])
+    assert found == [[], [], ["3"], ["3", "2"]]
+
+
 async def test_a_record_that_a_schema_refuses_is_still_there_and_casts_no_doubt(api: FakeApi, path: Path) -> None:
     (path.parent / "state.json").write_text('{"properties": {"state": {"type": "string"}}}')
     bad = reply(json.dumps({"data": [*rows([1], state="a"), *rows([2], state=7)]}))
