@@ -69,6 +69,7 @@ class Ledger:
                                  PRIMARY KEY (side, event_id)) WITHOUT ROWID;
             CREATE TABLE alive (side TEXT, id TEXT, event_id TEXT, deleted INTEGER,
                                 PRIMARY KEY (side, id)) WITHOUT ROWID;
+            CREATE TABLE left_out (id TEXT PRIMARY KEY) WITHOUT ROWID;
         """)
 
     def add(self, side: str, entries: Iterable[Entry]) -> None:
@@ -84,6 +85,10 @@ class Ledger:
             [(side, one.id, one.event_id, one.deleted) for one in rows],
         )
 
+    def lists(self, ids: Iterable[str]) -> None:
+        """The API lists them, and the configuration publishes nothing of them."""
+        self._connection.executemany("INSERT OR IGNORE INTO left_out (id) VALUES (?)", [(one,) for one in ids])
+
     def count(self, side: str) -> int:
         return int(self._connection.execute("SELECT count(*) FROM alive WHERE side = ?", (side,)).fetchone()[0])
 
@@ -98,7 +103,7 @@ class Ledger:
         ]  # fmt: skip
         if whole:
             extra = """SELECT s.event_id FROM alive s LEFT JOIN alive a ON a.side = 'API' AND a.id = s.id
-                WHERE s.side = ?1 AND NOT s.deleted AND a.id IS NULL"""
+                WHERE s.side = ?1 AND NOT s.deleted AND a.id IS NULL AND s.id NOT IN (SELECT id FROM left_out)"""
             found.insert(1, self._finding(side, "extra", extra))
         return found
 

@@ -78,6 +78,8 @@ async def _verified(app: App, opened: Opened, name: StreamId, start: str | None,
         cursor = None if incremental is None or wanted.start is None else _from(incremental, wanted.start)
         async for page in opened.stream(name.stream).pages(cursor, Report(name)):
             book.add(API, listed(name, (record for record in page.records if wanted.holds(record))))
+            if page.listed is not None:
+                book.lists(page.listed)
             dead_letters += len(page.refused)
         await _add(book, LOG, logged(name, topic, await app.reader()))
         await _add(book, STORE, stored(name, await app.store(), versioned=_versioned(stream)))

@@ -129,3 +129,15 @@ async def test_a_listing_that_fails_verifies_nothing(api: FakeApi, tmp_path: Pat
     ingest = configured(tmp_path, api, EMBEDDED, "shop")
     api.routes["/orders"] = reply("{}", status=403)
     assert "403" in (await ingest("verify", code=1)).err
+
+
+async def test_a_record_that_a_filter_leaves_out_now_is_no_leftover(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api, EMBEDDED, "shop", transform="[{filter: \"state == 'open'\"}]")
+    serve(api, order(1, state="open"), order(2, state="open"))
+    await filled(ingest)
+    serve(api, order(1, state="open"), order(2, state="shut", v=2), order(3, state="shut"))
+    [found] = (await ingest("verify", "--json")).json
+    assert (found["listed"], found["right"], found["findings"]) == (1, True, [])
+    serve(api, order(1, state="open"))
+    gone = kinds((await ingest("verify", "--json", code=1)).json)
+    assert gone[("log", "extra")] == gone[("store", "extra")] == ["shop:orders:2@shop@1"]
