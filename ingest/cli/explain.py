@@ -1,6 +1,7 @@
 """`explain`: the configuration with everything filled in, and where each value came from."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import tzinfo
 from typing import Annotated, Any
@@ -11,6 +12,9 @@ from ingest.cli.context import ConfigOption, JsonOption, loaded
 from ingest.config.loader import Loaded
 from ingest.config.part import Part
 from ingest.paths import JsonPath
+from ingest.redaction import MASK
+
+_PASSWORDS = re.compile(r"(://[^/\s:@]*:)(?!\$\{)[^/\s]+(?=@)|([?&](?:ssl)?password=)(?!\$\{)[^&\s]+")  # in URLs
 
 
 def explain(
@@ -67,7 +71,9 @@ def _plain(value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    """Without the passwords that stand in it."""
+    text = value if isinstance(value, str) else json.dumps(value, default=str, ensure_ascii=False)
+    return _PASSWORDS.sub(lambda found: f"{found[1] or found[2]}{MASK}", text)
 
 
 def _origin(configuration: Loaded, path: str) -> str:

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pytest
 import pytest_asyncio
 
 from tests.e2e.command import Engine, Ingest
@@ -109,6 +110,27 @@ async def test_explain_shows_every_value_and_where_it_stands(api: FakeApi, tmp_p
     plain = (await ingest("explain", "-s", "shop", "-t", "orders")).out
     assert "sources.shop.streams.orders.incremental.lag: 60.0" in plain
     assert "topics." not in plain
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("postgresql://u:p@ssw0rd@db.example.com/x", "postgresql://u:***@db.example.com/x"),
+        (
+            "postgresql://db.example.com/x?user=u&password=s3cr3t&a=1",
+            "postgresql://db.example.com/x?user=u&password=***&a=1",
+        ),
+        ("postgresql://u:${env:PW}@db.example.com/x", "postgresql://u:${env:PW}@db.example.com/x"),
+    ],
+)
+async def test_explain_shows_no_password_that_stands_in_a_url(
+    api: FakeApi, tmp_path: Path, written: str, shown: str
+) -> None:
+    ingest = configured(tmp_path, api)
+    with (tmp_path / "ingest.yaml").open("a") as file:
+        file.write(f'\nstore: "{written}"\n')
+    found = {one["key"]: one["value"] for one in (await ingest("explain", "--json")).json}
+    assert found["store"] == shown
 
 
 # ---- check --connect
