@@ -125,7 +125,8 @@ class PostgresCheckpoints:
     ) -> Sequence[Missing]:
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
-                """SELECT id, key FROM ingest.seen WHERE source = $1 AND stream = $2 AND id > $3 AND NOT dead
+                """SELECT id, key FROM ingest.seen WHERE source = $1 AND stream = $2
+                   AND id >= $3 AND (id > $3 OR $3 = '') AND NOT dead
                    AND (sweep IS NULL OR sweep < $4) AND (NOT $5 OR missed < $4)
                    ORDER BY id LIMIT $6""",
                 *stream,

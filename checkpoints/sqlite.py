@@ -240,9 +240,9 @@ def _missing(
     connection: sqlite3.Connection, stream: StreamId, sweep: int, after: str, limit: int, twice: bool
 ) -> builtins.list[Missing]:
     rows = connection.execute(
-        """SELECT id, key FROM seen WHERE source = ? AND stream = ? AND id > ? AND NOT dead
-           AND (sweep IS NULL OR sweep < ?) AND (NOT ? OR missed < ?) ORDER BY id LIMIT ?""",
-        (*stream, after, sweep, twice, sweep, limit),
+        """SELECT id, key FROM seen WHERE source = ?1 AND stream = ?2 AND id >= ?3 AND (id > ?3 OR ?3 = '')
+           AND NOT dead AND (sweep IS NULL OR sweep < ?4) AND (NOT ?5 OR missed < ?4) ORDER BY id LIMIT ?6""",
+        (*stream, after, sweep, twice, limit),
     )
     return [Missing(*row) for row in rows]
 

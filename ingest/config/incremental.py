@@ -131,7 +131,9 @@ class Incremental(Part):
             yield "incremental.since", f"where does it go? write one of {', '.join(self.since.PLACES)}"
         if self.until is not None and not self.until.places:
             yield "incremental.until", f"where does it go? write one of {', '.join(self.until.PLACES)}"
-        ends = self.until is not None or "window.end" in placeholders
+        ends = self.until is not None or "window.end" in placeholders or self._both_in_one
+        if "window.end" in placeholders and self.type not in ("timestamp", "feed"):
+            yield "incremental", "`{window.end}` is a time: it needs `type: timestamp`"
         if self.type == "timestamp" and self.window is not None and not ends:
             yield "incremental.window", "`window` needs `until`, or {window.end} in the request"
         if self.type == "keyset" and paging != "keyset":
@@ -143,6 +145,12 @@ class Incremental(Part):
                 yield "incremental", "`type: token` needs `from`: where what starts the next run stands"
             elif self.param is None and not lower and (self.since is None or not self.since.places):
                 yield "incremental", "`type: token` needs `param`: what takes the token of the next run"
+
+    @property
+    def _both_in_one(self) -> bool:
+        """Whether the text around the lower bound names the upper one."""
+        value = None if self.since is None else self.since.value
+        return value is not None and any(name == "window.end" for _, name in placeholders.found(value))
 
     def _integer(self) -> Iterable[Mistake]:
         if self.lookback and not isinstance(self.lookback, int):

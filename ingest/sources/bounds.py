@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from ingest.config import placeholders as configured
 from ingest.config.incremental import Bound
 from ingest.config.model import CursorToken, Source, Stream
 from ingest.paths import JsonPath
@@ -43,5 +44,8 @@ def next_start(stream: Stream) -> JsonPath | None:
 
 
 def placeholders(source: Source, stream: Stream) -> frozenset[str]:
-    """Those of the stream's requests."""
-    return frozenset(name for part in (source, stream) for _, name in part.placeholders())
+    """Those of the stream's requests, and of the texts around its bounds."""
+    incremental = stream.incremental
+    around = [] if incremental is None else [bound.value for bound in (incremental.since, incremental.until) if bound]
+    found = [*source.placeholders(), *stream.placeholders(), *configured.found([text for text in around if text])]
+    return frozenset(name for _, name in found)

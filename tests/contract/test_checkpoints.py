@@ -301,6 +301,12 @@ async def gone(state: State, sweep: int, *, twice: bool = False, limit: int = 10
     return sorted(found)
 
 
+async def test_an_empty_id_is_missing_too(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", seen=[Seen("", "v1", None), Seen("a", "v1", None)]))
+    assert await gone(state, 7) == [("", None), ("a", None)]
+
+
 @pytest.mark.parametrize("limit", [1, 2, 100])
 async def test_what_a_sweep_did_not_list_is_missing_under_its_own_key(state: State, limit: int) -> None:
     claim = await claimed(state)

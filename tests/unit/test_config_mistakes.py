@@ -308,6 +308,12 @@ def test_the_first_value_must_be_one_that_the_format_sends(format_: str, first: 
         assert one(keys).startswith("107: `" + first)
 
 
+@pytest.mark.parametrize("incremental", ["{type: integer, field: n, since: {param: p}}", "snapshot"])
+def test_only_a_time_has_an_upper_bound(incremental: str) -> None:
+    message = one(f'params: {{to: "{{window.end}}"}}, incremental: {incremental}')
+    assert "`{window.end}` is a time: it needs `type: timestamp`" in message
+
+
 def test_a_time_zone_settles_what_naive_times_mean() -> None:
     zoned = 'type: feed, field: x, format: "%Y-%m-%dT%H:%M:%S", timezone: Europe/Berlin'
     zoned += ", since: {param: p, first: 2024-01-01T00:00:00}"

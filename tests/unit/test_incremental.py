@@ -729,6 +729,14 @@ async def test_both_bounds_may_stand_in_one_text(api: FakeApi) -> None:
     assert text.endswith(parameter(targets(api)[0], "upto") + "]")  # type: ignore[operator]
 
 
+async def test_both_bounds_in_one_text_need_no_other_place_for_them(api: FakeApi) -> None:
+    say(api, [page()])
+    since = {"param": "q", "value": "[{window.start} TO {window.end}]", "first": "2024-01-01"}
+    await list_all(api.url, stream(since=since))
+    [(text, _, _)] = sent(api)
+    assert text is not None and text.startswith("[2024-01-01 TO 2")
+
+
 async def test_a_start_token_goes_where_the_token_of_a_page_goes(api: FakeApi) -> None:
     say(api, [reply(json.dumps({"data": [], "next": token})) for token in ("a", None, "b", None)])
     keys = {
