@@ -418,7 +418,7 @@ def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[
         body: dict[str, Any] = {"data": [{"id": n, "at": f"2024-01-01T00:00:{n:02}Z"} for n in rows]}
         listed = itertools.takewhile(len, pages)
         body |= {"next": None if last else f"t{number}", "total": sum(map(len, listed))}
-        body |= {"continue": None if last else {"c": number, "d": "-||"}}
+        body |= {"continue": None if last else {"c": f"t{number}", "d": "-||"}}  # a text that does not count
         answer = Answer(json.dumps(body).encode())
         items = answer.records(("data",))
         assert items is not None
