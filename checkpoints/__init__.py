@@ -76,19 +76,27 @@ class Missing(NamedTuple):
     key: str | None  # None: the id
 
 
+NO_PARTITIONS: Mapping[str, bytes | None] = {}
+
+
 class Save(msgspec.Struct, frozen=True):
-    """What one page changes. Everything in it is saved in one transaction, or nothing."""
+    """What one page changes. Everything in it is saved in one transaction, or nothing.
+
+    A stream that is listed in parts has a cursor for each partition beside its own."""
 
     cursor: bytes
     seen: Sequence[Seen] = ()
     seen_in: str | None = None  # the log and topic that `seen` speaks of; None: as before
     forget_seen: bool = False  # drop every id seen before, first: it was published somewhere else
-    forget_below: int | None = None  # drop seen ids whose position is smaller
+    forget_below: int | None = None  # drop seen ids of the partition whose position is smaller
     seen_limit: int | None = None  # keep at most so many: those with the highest positions, or with none
     history: str | None = None  # a note for the history: the listing finished, or a person changed the cursor
     sweep: int | None = None  # the sweep that lists the page, a number that grows from one to the next
     listed: Sequence[str] = ()  # ids on the page beside those in `seen`, for a sweep
     missed: bool = False  # the sweep is over: note which ids it missed
+    partition: str = ""  # that the page belongs to
+    partitions: Mapping[str, bytes | None] = NO_PARTITIONS  # what moves with it; None: is forgotten
+    partitions_limit: int | None = None  # keep at most so many, those saved last; not those of RESERVED
 
 
 class Checkpoint(NamedTuple):
@@ -99,6 +107,7 @@ class Checkpoint(NamedTuple):
     fence: int
     updated_at: str
     holder: str | None
+    partitions: int = 0  # that have a cursor of their own
 
 
 class HistoryEntry(NamedTuple):
@@ -110,6 +119,7 @@ class HistoryEntry(NamedTuple):
 
 
 DEAD = "\0"  # no version begins with it
+RESERVED = "#feed"  # a partition that is no part of a listing
 HISTORY_LIMIT = 100  # rows per stream, the newest
 FORGOTTEN = "forgotten: this cursor, and everything seen"  # the note of `forget`; its entry has the cursor as it was
 
@@ -131,17 +141,20 @@ class Checkpoints(Protocol):
         """Remembered ids that the sweep did not list and that are not dead, at most `limit` of those behind
         `after` ("": all) in the database's order. `twice`: only those that an earlier sweep noted as missed."""
 
+    async def cursors(self, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
+        """The cursors of those of the partitions that have one."""
+
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         """Keep a record that no topic can hold, and return the reference under which it is kept. May be repeated."""
 
     async def list(self) -> Sequence[Checkpoint]:
-        """Every saved cursor, sorted by stream."""
+        """The cursor of every stream, sorted by stream; those of partitions are only counted."""
 
     async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
         """Newest first, at most HISTORY_LIMIT."""
 
     async def forget(self, claim: Claim) -> None:
-        """Forget the cursor and everything `seen`, as if the stream had never run; the history keeps a row."""
+        """Forget the cursors and everything `seen`, as if the stream had never run; the history keeps a row."""
 
 
 class Sealed(NamedTuple):

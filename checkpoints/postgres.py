@@ -13,6 +13,7 @@ from checkpoints import (
     DEAD,
     FORGOTTEN,
     HISTORY_LIMIT,
+    RESERVED,
     Checkpoint,
     Claim,
     HistoryEntry,
@@ -91,11 +92,12 @@ class PostgresCheckpoints:
             return
         async with self._postgres.transaction() as connection:
             count = await _save_cursor(connection, claim, save)
+            await _save_partitions(connection, claim, save)
             changed = -await _forget_all(connection, claim.stream) if save.forget_seen else 0
             changed += await _remember(connection, claim.stream, save)
             await _note_sweep(connection, claim.stream, save)
             if save.forget_below is not None:
-                changed -= await _forget_below(connection, claim.stream, save.forget_below)
+                changed -= await _forget_below(connection, claim.stream, save.partition, save.forget_below)
             if save.seen_limit is not None and count + changed > save.seen_limit:
                 changed -= await _trim(connection, claim.stream, count + changed - save.seen_limit)
             if changed:
@@ -137,6 +139,16 @@ class PostgresCheckpoints:
             )
         return [Missing(*row) for row in rows]
 
+    async def cursors(self, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(
+                """SELECT partition, cursor FROM ingest.checkpoints
+                   WHERE source = $1 AND stream = $2 AND partition = ANY($3::text[])""",
+                *stream,
+                partitions,
+            )
+        return {partition: cursor.encode() for partition, cursor in rows}
+
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         async with self._postgres.transaction() as connection:
             held = await connection.fetchval(
@@ -157,16 +169,17 @@ class PostgresCheckpoints:
     async def list(self) -> Sequence[Checkpoint]:
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
-                f"SELECT source, stream, cursor, fence, {_millis('updated_at')} FROM ingest.checkpoints"
-                ' ORDER BY source COLLATE "C", stream COLLATE "C"'
+                f"""SELECT source, stream, cursor, fence, {_millis("updated_at")}, (
+                        SELECT count(*) FROM ingest.checkpoints AS p
+                        WHERE p.source = c.source AND p.stream = c.stream AND p.partition <> '')
+                    FROM ingest.checkpoints AS c WHERE partition = ''
+                    ORDER BY source COLLATE "C", stream COLLATE "C\""""
             )
-            found = [
-                (StreamId(source, stream), cursor, fence, millis) for source, stream, cursor, fence, millis in rows
-            ]
+            found = [(StreamId(source, stream), *rest) for source, stream, *rest in rows]
             holders = await _holders(connection, [stream_lease(stream) for stream, *_ in found])
         return [
-            Checkpoint(stream, cursor.encode(), fence, rfc3339(millis), holders.get(stream_lease(stream)))
-            for stream, cursor, fence, millis in found
+            Checkpoint(stream, cursor.encode(), fence, rfc3339(millis), holders.get(stream_lease(stream)), partitions)
+            for stream, cursor, fence, millis, partitions in found
         ]
 
     async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
@@ -183,7 +196,10 @@ class PostgresCheckpoints:
             if await connection.fetchval(HELD, *_owner(claim.lease)) is None:
                 raise await _superseded(connection, claim.lease, "the cursor was not forgotten")
             cursor = await connection.fetchval(
-                "DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 RETURNING cursor", *claim.stream
+                """WITH gone AS (
+                       DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 RETURNING partition, cursor)
+                   SELECT cursor FROM gone WHERE partition = ''""",
+                *claim.stream,
             )
             await _forget_all(connection, claim.stream)
             await _add_history(connection, claim, cursor or "null", FORGOTTEN)
@@ -235,6 +251,7 @@ def _is_plain(save: Save) -> bool:
         and save.history is None
         and save.sweep is None
         and not save.missed
+        and save.partitions_limit is None
         and len(save.seen) <= (AT_ONCE if save.seen_limit is None else min(AT_ONCE, save.seen_limit))
         and (below is None or all(one.position is None or one.position >= below for one in save.seen))
     )
@@ -262,8 +279,8 @@ def _saving(claim: Claim, save: Save) -> str:
     if rows:
         values = ", ".join(f"({', '.join(map(literal, one))})" for one in rows)
         steps.append(f"""remembered AS (
-            INSERT INTO ingest.seen AS s (source, stream, id, version, position, key, dead)
-            SELECT {source}, {stream}, u.id, u.version, u.position::bigint, u.key, u.dead
+            INSERT INTO ingest.seen AS s (source, stream, partition, id, version, position, key, dead)
+            SELECT {source}, {stream}, {literal(save.partition)}, u.id, u.version, u.position::bigint, u.key, u.dead
             FROM fits, (VALUES {values}) AS u (id, version, position, key, dead)
             ON CONFLICT (source, stream, id) DO UPDATE
                 SET version = excluded.version, position = excluded.position, key = excluded.key,
@@ -275,10 +292,23 @@ def _saving(claim: Claim, save: Save) -> str:
     if save.forget_below is not None:
         kept = f" AND id NOT IN ({', '.join(literal(r.id) for r in rows)})" if rows else ""
         steps.append(f"""forgotten AS (
-            DELETE FROM ingest.seen WHERE source = {source} AND stream = {stream}
+            DELETE FROM ingest.seen WHERE source = {source} AND stream = {stream}{_within(save.partition)}
                 AND position < {save.forget_below}{kept} AND EXISTS (SELECT FROM fits)
             RETURNING 1)""")
         change += " - (SELECT count(*) FROM forgotten)"
+    moved = {partition: cursor for partition, cursor in save.partitions.items() if cursor is not None}
+    if moved:
+        values = ", ".join(f"({literal(one)}, {literal(cursor.decode())}::json)" for one, cursor in moved.items())
+        steps.append(f"""moved AS (
+            INSERT INTO ingest.checkpoints AS p (source, stream, partition, cursor, fence)
+            SELECT {source}, {stream}, u.partition, u.cursor, fence
+            FROM fits, (VALUES {values}) AS u (partition, cursor)
+            ON CONFLICT (source, stream, partition) DO UPDATE
+                SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp())""")
+    if ended := [partition for partition in save.partitions if partition not in moved]:
+        steps.append(f"""ended AS (
+            DELETE FROM ingest.checkpoints WHERE source = {source} AND stream = {stream}
+                AND partition IN ({", ".join(map(literal, ended))}) AND EXISTS (SELECT FROM fits))""")
     return f"""
         WITH {", ".join(steps)}
         INSERT INTO ingest.checkpoints AS c (source, stream, cursor, fence, seen_in, seen)
@@ -287,6 +317,11 @@ def _saving(claim: Claim, save: Save) -> str:
         ON CONFLICT (source, stream, partition) DO UPDATE
             SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp(),
                 seen_in = coalesce(excluded.seen_in, c.seen_in), seen = c.seen + excluded.seen"""
+
+
+def _within(partition: str) -> str:
+    """Said twice for the partial index."""
+    return f" AND partition = {literal(partition)} AND partition <> ''" if partition else ""
 
 
 async def _save_cursor(connection: "Connection", claim: Claim, save: Save) -> int:
@@ -309,6 +344,38 @@ async def _save_cursor(connection: "Connection", claim: Claim, save: Save) -> in
     return count
 
 
+async def _save_partitions(connection: "Connection", claim: Claim, save: Save) -> None:
+    moved = {partition: cursor for partition, cursor in save.partitions.items() if cursor is not None}
+    if moved:
+        await connection.execute(
+            """INSERT INTO ingest.checkpoints (source, stream, partition, cursor, fence)
+               SELECT $1, $2, partition, cursor::json, $3 FROM unnest($4::text[], $5::text[]) AS u (partition, cursor)
+               ON CONFLICT (source, stream, partition) DO UPDATE
+                   SET cursor = excluded.cursor, fence = excluded.fence, updated_at = clock_timestamp()""",
+            *claim.stream,
+            claim.lease.fence,
+            list(moved),
+            [cursor.decode() for cursor in moved.values()],
+        )
+    if ended := [partition for partition in save.partitions if partition not in moved]:
+        await connection.execute(
+            "DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 AND partition = ANY($3::text[])",
+            *claim.stream,
+            ended,
+        )
+    if save.partitions_limit is not None:
+        await connection.execute(
+            """DELETE FROM ingest.checkpoints WHERE source = $1 AND stream = $2 AND partition = ANY(ARRAY(
+                   SELECT partition FROM ingest.checkpoints
+                   WHERE source = $1 AND stream = $2 AND partition NOT IN ('', $5)
+                   ORDER BY partition = ANY($4::text[]) DESC, updated_at DESC OFFSET $3))""",
+            *claim.stream,
+            save.partitions_limit,
+            list(save.partitions),
+            RESERVED,
+        )
+
+
 async def _remember(connection: "Connection", stream: StreamId, save: Save) -> int:
     """Returns how many of the ids are new."""
     if not save.seen:
@@ -318,8 +385,8 @@ async def _remember(connection: "Connection", stream: StreamId, save: Save) -> i
     }.values()  # of two with one id, the last: ON CONFLICT cannot meet one twice
     new: int = await connection.fetchval(
         """WITH remembered AS (
-               INSERT INTO ingest.seen AS s (source, stream, id, version, position, key, dead, sweep)
-               SELECT $1, $2, id, version, position, key, dead, $8
+               INSERT INTO ingest.seen AS s (source, stream, partition, id, version, position, key, dead, sweep)
+               SELECT $1, $2, $9, id, version, position, key, dead, $8
                FROM unnest($3::text[], $4::text[], $5::bigint[], $6::text[], $7::boolean[])
                    AS u (id, version, position, key, dead)
                ON CONFLICT (source, stream, id) DO UPDATE
@@ -336,6 +403,7 @@ async def _remember(connection: "Connection", stream: StreamId, save: Save) -> i
         [one.key for one in rows],
         [one.dead for one in rows],
         save.sweep,
+        save.partition,
     )
     return new
 
@@ -362,9 +430,10 @@ async def _forget_all(connection: "Connection", stream: StreamId) -> int:
     return _count(await connection.execute("DELETE FROM ingest.seen WHERE source = $1 AND stream = $2", *stream))
 
 
-async def _forget_below(connection: "Connection", stream: StreamId, position: int) -> int:
+async def _forget_below(connection: "Connection", stream: StreamId, partition: str, position: int) -> int:
+    within = _within(partition)
     status = await connection.execute(
-        "DELETE FROM ingest.seen WHERE source = $1 AND stream = $2 AND position < $3", *stream, position
+        f"DELETE FROM ingest.seen WHERE source = $1 AND stream = $2 AND position < $3{within}", *stream, position
     )
     return _count(status)
 

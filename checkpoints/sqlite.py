@@ -14,6 +14,7 @@ from checkpoints import (
     DEAD,
     FORGOTTEN,
     HISTORY_LIMIT,
+    RESERVED,
     Checkpoint,
     Claim,
     HistoryEntry,
@@ -68,6 +69,9 @@ class SqliteCheckpoints:
         self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
     ) -> Sequence[Missing]:
         return await self._database.read(lambda connection: _missing(connection, stream, sweep, after, limit, twice))
+
+    async def cursors(self, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._database.read(lambda connection: _cursors(connection, stream, partitions))
 
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         await self._database.write(lambda connection: _keep(connection, claim, event_id, payload, headers))
@@ -183,13 +187,12 @@ def _save(connection: sqlite3.Connection, claim: Claim, save: Save) -> None:
            RETURNING seen""",
         (*claim.stream, save.cursor.decode(), claim.lease.fence, save.seen_in, now),
     ).fetchone()
+    _save_partitions(connection, claim, save, now)
     changed = -_forget_all(connection, claim.stream) if save.forget_seen else 0
     changed += _remember(connection, claim.stream, save)
     _note_sweep(connection, claim.stream, save)
     if save.forget_below is not None:
-        changed -= connection.execute(
-            "DELETE FROM seen WHERE source = ? AND stream = ? AND position < ?", (*claim.stream, save.forget_below)
-        ).rowcount
+        changed -= _forget_below(connection, claim.stream, save.partition, save.forget_below)
     if save.seen_limit is not None and count + changed > save.seen_limit:
         changed -= _trim(connection, claim.stream, count + changed - save.seen_limit)
     if changed:
@@ -201,6 +204,42 @@ def _save(connection: sqlite3.Connection, claim: Claim, save: Save) -> None:
         _add_history(connection, claim, save.cursor.decode(), save.history, now)
 
 
+def _save_partitions(connection: sqlite3.Connection, claim: Claim, save: Save, now: int) -> None:
+    for partition, cursor in save.partitions.items():
+        if cursor is None:
+            connection.execute(
+                "DELETE FROM checkpoints WHERE source = ? AND stream = ? AND partition = ?", (*claim.stream, partition)
+            )
+        else:
+            connection.execute(
+                """INSERT INTO checkpoints (source, stream, partition, cursor, fence, updated_at)
+                   VALUES (?, ?, ?, ?, ?, ?)
+                   ON CONFLICT (source, stream, partition) DO UPDATE
+                       SET cursor = excluded.cursor, fence = excluded.fence, updated_at = excluded.updated_at""",
+                (*claim.stream, partition, cursor.decode(), claim.lease.fence, now),
+            )
+    if save.partitions_limit is not None:
+        connection.execute(
+            """DELETE FROM checkpoints WHERE source = ?1 AND stream = ?2 AND partition IN (
+                   SELECT partition FROM checkpoints
+                   WHERE source = ?1 AND stream = ?2 AND partition NOT IN ('', ?5)
+                   ORDER BY partition IN (SELECT value FROM json_each(?4)) DESC, updated_at DESC LIMIT -1 OFFSET ?3)""",
+            (*claim.stream, save.partitions_limit, _array(save.partitions), RESERVED),
+        )
+
+
+def _forget_below(connection: sqlite3.Connection, stream: StreamId, partition: str, position: int) -> int:
+    if partition:  # said once more for the partial index
+        return connection.execute(
+            """DELETE FROM seen WHERE source = ? AND stream = ? AND partition = ? AND partition <> ''
+               AND position < ?""",
+            (*stream, partition, position),
+        ).rowcount
+    return connection.execute(
+        "DELETE FROM seen WHERE source = ? AND stream = ? AND position < ?", (*stream, position)
+    ).rowcount
+
+
 def _remember(connection: sqlite3.Connection, stream: StreamId, save: Save) -> int:
     """Returns how many of the ids are new."""
     if not save.seen:
@@ -209,9 +248,9 @@ def _remember(connection: sqlite3.Connection, stream: StreamId, save: Save) -> i
         one.id: (one.version, one.position, one.key, one.dead, save.sweep, *stream, one.id) for one in save.seen
     }
     new = connection.executemany(
-        """INSERT INTO seen (version, position, key, dead, sweep, source, stream, id) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-           ON CONFLICT (source, stream, id) DO NOTHING""",
-        rows.values(),
+        """INSERT INTO seen (version, position, key, dead, sweep, source, stream, id, partition)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (source, stream, id) DO NOTHING""",
+        [(*row, save.partition) for row in rows.values()],
     ).rowcount
     if new < len(rows):
         connection.executemany(
@@ -290,6 +329,15 @@ def _seen(connection: sqlite3.Connection, stream: StreamId, ids: Sequence[str]) 
     return {name: DEAD + version if dead else version for name, version, dead in rows}
 
 
+def _cursors(connection: sqlite3.Connection, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
+    rows = connection.execute(
+        """SELECT partition, cursor FROM checkpoints
+           WHERE source = ? AND stream = ? AND partition IN (SELECT value FROM json_each(?))""",
+        (*stream, _array(partitions)),
+    )
+    return {partition: cursor.encode() for partition, cursor in rows}
+
+
 def _keep(connection: sqlite3.Connection, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> None:
     _check(connection, claim.lease, f"the record {event_id} was not kept")
     connection.execute(
@@ -301,7 +349,10 @@ def _keep(connection: sqlite3.Connection, claim: Claim, event_id: str, payload: 
 
 def _list(connection: sqlite3.Connection) -> builtins.list[Checkpoint]:
     rows = connection.execute(
-        "SELECT source, stream, cursor, fence, updated_at FROM checkpoints ORDER BY source, stream"
+        """SELECT source, stream, cursor, fence, updated_at, (
+               SELECT count(*) FROM checkpoints AS p
+               WHERE p.source = c.source AND p.stream = c.stream AND p.partition <> '')
+           FROM checkpoints AS c WHERE partition = '' ORDER BY source, stream"""
     ).fetchall()
     holders = _holders(connection, [stream_lease(StreamId(source, stream)) for source, stream, *_ in rows])
     return [
@@ -311,8 +362,9 @@ def _list(connection: sqlite3.Connection) -> builtins.list[Checkpoint]:
             fence,
             rfc3339(updated_at),
             holders.get(stream_lease(StreamId(source, stream))),
+            partitions,
         )
-        for source, stream, cursor, fence, updated_at in rows
+        for source, stream, cursor, fence, updated_at, partitions in rows
     ]
 
 
@@ -328,8 +380,9 @@ def _history(connection: sqlite3.Connection, stream: StreamId) -> builtins.list[
 def _forget(connection: sqlite3.Connection, claim: Claim) -> None:
     _check(connection, claim.lease, "the cursor was not forgotten")
     row = connection.execute(
-        "DELETE FROM checkpoints WHERE source = ? AND stream = ? RETURNING cursor", claim.stream
+        "SELECT cursor FROM checkpoints WHERE source = ? AND stream = ? AND partition = ''", claim.stream
     ).fetchone()
+    connection.execute("DELETE FROM checkpoints WHERE source = ? AND stream = ?", claim.stream)
     _forget_all(connection, claim.stream)
     _add_history(connection, claim, "null" if row is None else row[0], FORGOTTEN, _now(connection))
 

@@ -1,4 +1,5 @@
-"""Paths into a JSON answer: `a.b`, `$.a.b`, `a[0]`, `$.a[*]`, `a.*`, `["a:b"]`, `header.NAME`, `last.FIELD`, `^.a`.
+"""Paths into a JSON answer: `a.b`, `$.a.b`, `a[0]`, `$.a[*]`, `a.*`, `["a:b"]`, `header.NAME`, `last.FIELD`, `^.a`,
+`parent.FIELD`.
 
 A path is parsed once, at load, into steps. Evaluation never raises: what is not there is ABSENT.
 """
@@ -48,6 +49,7 @@ class Root(Enum):
     LAST = "last"  # last.FIELD: the last record of the page
     OUTER = "outer"  # ^.a: the object around the list of records, ^.^.a the one around that
     NAME = "name"  # ^~: the name under which a record stands
+    PARENT = "parent"  # parent.FIELD: of the record whose children are listed
 
 
 class JsonPath(NamedTuple):
@@ -78,6 +80,8 @@ def parse(text: str, *, roots: Sequence[Root] = (Root.BODY,)) -> JsonPath:
         return JsonPath(text, Root.COOKIE, (rest[len("cookie.") :],))
     elif Root.LAST in roots and rest.startswith("last."):
         rest, root = rest[len("last.") :], Root.LAST
+    elif Root.PARENT in roots and rest.startswith("parent."):
+        rest, root = rest[len("parent.") :], Root.PARENT
     elif Root.OUTER in roots and (above := _ABOVE.match(rest)):
         rest, root, up = rest[above.end() :], Root.OUTER, above.end() // len("^.")
     elif Root.NAME in roots and rest == "^~":

@@ -9,7 +9,7 @@ While one page is being published the next one is fetched; never more than these
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -99,7 +99,7 @@ class Poller:
 
         Raises Transient, Permanent and Superseded; what was saved before stays good."""
         await self._look_where()
-        pages = self._source.pages(self._claim.cursor, self._report)
+        pages = self._source.pages(self._claim.cursor, self._report, self._partitions)
         fetching, stopping = asyncio.ensure_future(anext(pages)), asyncio.create_task(stop.wait())
         try:
             while (page := await _unless(stop, stopping, fetching)) is not None:
@@ -164,6 +164,9 @@ class Poller:
             listed = tuple(one for one in ids if one not in noted_anyway)
         return Save(
             cursor=page.cursor,
+            partition=page.partition,
+            partitions=page.partitions,
+            partitions_limit=page.partitions_limit,
             seen=seen,
             seen_in=self._seen_in,
             forget_seen=self._moved,
@@ -184,7 +187,7 @@ class Poller:
         only after this, so that a crash in between lists that page again. Returns how many deletes were published."""
         if self._cursor is None:
             return 0  # nothing was listed before
-        await self._save(replace(last, cursor=self._cursor, missed=False))
+        await self._save(replace(last, cursor=self._cursor, partitions={}, missed=False))
         look_up, stream, after, count = self._checkpoints.missing, self._target.stream, "", 0
         while True:
             look = partial(look_up, stream, sweep.number, after, DELETED_AT_ONCE, twice=sweep.twice)
@@ -226,6 +229,10 @@ class Poller:
         if page.stop is not None and (notice := self._changes.end()) is not None:
             self._report.noticed(notice)
 
+    async def _partitions(self, names: Sequence[str]) -> Mapping[str, bytes]:
+        look_up = self._checkpoints.cursors
+        return await self._persist("look up the cursors", lambda: look_up(self._target.stream, names))
+
     async def _known(self, ids: Sequence[str]) -> dict[str, str]:
         """The version published last, for those of the ids that are remembered."""
         if self._asks and ids:
@@ -239,7 +246,7 @@ class Poller:
         if self._asks:
             return
         self._published.update({one.id: one for one in saved.seen})
-        if (below := saved.forget_below) is not None:
+        if (below := saved.forget_below) is not None and not saved.partition:
             self._published = {
                 one.id: one for one in self._published.values() if one.position is None or one.position >= below
             }

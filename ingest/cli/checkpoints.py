@@ -16,12 +16,14 @@ from ingest.config.loader import Loaded
 from ingest.errors import ConfigError, StoreUnavailable
 from ingest.sources.cursor import Cursor, decode, describe
 from ingest.sources.incremental import Bounds
+from ingest.sources.parent import partition
 
 app = typer.Typer(help="Saved cursors.", no_args_is_help=True, rich_markup_mode=None)
 
 T = TypeVar("T")
 
 StreamArgument = Annotated[str, typer.Argument(help="SOURCE/STREAM", metavar="SOURCE/STREAM")]
+ParentOption = Annotated[str | None, typer.Option("--parent", metavar="ID", help="Of one parent, by its id.")]
 
 
 @app.command("list")
@@ -32,14 +34,26 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False) -> None:
         rows = [{**c._asdict(), "stream": str(c.stream), "cursor": json.loads(c.cursor)} for c in found]
         print(json.dumps(rows, indent=2))
         return
-    cells = [[str(c.stream), describe(c.cursor) or "", str(c.fence), c.updated_at, c.holder or ""] for c in found]
+    cells = [[str(c.stream), _described(c), str(c.fence), c.updated_at, c.holder or ""] for c in found]
     show.rows(("stream", "cursor", "fence", "saved", "held by"), cells)
 
 
+def _described(checkpoint: Checkpoint) -> str:
+    kept = f" ({checkpoint.partitions} cursors)" if checkpoint.partitions else ""
+    return f"{describe(checkpoint.cursor) or ''}{kept}"
+
+
 @app.command("show")
-def show_(stream: StreamArgument, config: ConfigOption = None) -> None:
+def show_(stream: StreamArgument, parent: ParentOption = None, config: ConfigOption = None) -> None:
     """One cursor as it is saved."""
     wanted = _stream(stream)
+    if parent is not None:
+        names = [partition(parent)]
+        found = with_app(loaded(config), lambda opened: _state(opened, lambda state: state.cursors(wanted, names)))
+        if not found:
+            raise ConfigError(f"no cursor is saved for {parent} in {wanted}")
+        print(json.dumps(json.loads(found[names[0]]), indent=2))
+        return
     for checkpoint in _saved(loaded(config)):
         if checkpoint.stream == wanted:
             print(json.dumps(json.loads(checkpoint.cursor), indent=2))
@@ -66,22 +80,29 @@ def history(stream: StreamArgument, config: ConfigOption = None, as_json: JsonOp
 def set_(
     stream: StreamArgument,
     high_water: Annotated[str, typer.Argument(help="RFC 3339, or a whole number, as `show` prints it.")],
+    parent: ParentOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Move the high-water mark; the next run starts a new listing there. Nothing that was seen is forgotten."""
     wanted = _stream(stream)
     configuration = loaded(config)
-    value = _mark(configuration, wanted, high_water)
+    value = _mark(configuration, wanted, high_water, parent)
 
     async def change(checkpoints: Checkpoints, claim: Claim) -> None:
         if claim.cursor is None:
             raise ConfigError(f"{wanted} has never run: set `since.first` in the configuration instead")
-        old = decode(claim.cursor)
-        new = Cursor(old.fingerprint, old.updated_at, high_water=value)
-        await checkpoints.save(claim, Save(cursor=new.encode(), history=f"set by hand from {describe(claim.cursor)}"))
+        name = None if parent is None else partition(parent)
+        before = claim.cursor if name is None else (await checkpoints.cursors(wanted, [name])).get(name)
+        old = decode(before or claim.cursor)
+        new = Cursor(old.fingerprint, old.updated_at, high_water=value).encode()
+        note = f"{f'{parent}: ' if parent else ''}set by hand from {describe(before)}"
+        if name is None:
+            await checkpoints.save(claim, Save(cursor=new, history=note))
+        else:
+            await checkpoints.save(claim, Save(cursor=claim.cursor, partitions={name: new}, history=note))
 
     _manually(configuration, wanted, change)
-    typer.echo(f"{wanted}: the high-water mark is {value}")
+    typer.echo(f"{wanted}{f', parent {parent}' if parent else ''}: the high-water mark is {value}")
 
 
 @app.command()
@@ -117,11 +138,15 @@ def _configured(configuration: Loaded) -> list[StreamId]:
     return [StreamId(source, stream) for source in sources for stream in sources[source].streams]
 
 
-def _mark(configuration: Loaded, stream: StreamId, text: str) -> str | int | None:
+def _mark(configuration: Loaded, stream: StreamId, text: str, parent: str | None) -> str | int | None:
     """The mark as a cursor has it. Raises ConfigError for a stream that has none, and for what is none of its marks."""
     if stream not in _configured(configuration):
         raise ConfigError(f"no stream {stream}; configured: {', '.join(map(str, _configured(configuration)))}")
-    incremental = configuration.config.sources[stream.source].streams[stream.stream].incremental
+    listed = configuration.config.sources[stream.source].streams[stream.stream]
+    incremental, family = listed.incremental, listed.parent
+    if incremental is not None and (family is None) is not (parent is None):
+        each = f"has a mark for each of `{family.stream}`: name one with --parent" if family else "has no parents"
+        raise ConfigError(f"{stream} {each}")
     if incremental is None:
         raise ConfigError(f"{stream} has no `incremental`: every run lists everything, there is no mark to move")
     bounds = Bounds(incremental)

@@ -9,27 +9,18 @@ from ingest.config.references import files, resolve
 from ingest.imports import lightly
 
 if TYPE_CHECKING:
-    from ingest.sources.auth.keyring import Keyring
+    from ingest.sources import Source as Listed
     from ingest.sources.clients import AnyClients
     from ingest.sources.exchange import Trace
-    from ingest.sources.http import HttpSource
-    from ingest.sources.transport import Transport
+    from ingest.sources.family import Family
 
 
 class Opened(NamedTuple):
-    app: App
-    name: str
     source: Source
-    transport: "Transport"
-    keyring: "Keyring"
+    family: "Family"
 
-    def stream(self, name: str) -> "HttpSource":
-        from ingest.sources.http import HttpSource
-
-        where = self.app.loaded.where(f"sources.{self.name}.streams.{name}")
-        return HttpSource(
-            self.source, self.source.streams[name], self.transport, self.keyring, self.app.redactor, where
-        )
+    def stream(self, name: str) -> "Listed":
+        return self.family.stream(name)
 
 
 async def open_source(
@@ -46,6 +37,7 @@ async def open_source(
     with lightly():  # the other verbs do without an HTTP client
         from ingest.sources.auth import State
         from ingest.sources.auth.keyring import Reading, keeps_tokens, open_keyring
+        from ingest.sources.family import Family, Parts
         from ingest.sources.gate import Gate
         from ingest.sources.transport import open_transport
 
@@ -62,4 +54,4 @@ async def open_source(
     keyring = await stack.enter_async_context(
         open_keyring(name, source, transport, app.redactor, state, reading, offline=offline)
     )
-    return Opened(app, name, source, transport, keyring)
+    return Opened(source, Family(Parts(source, transport, keyring, app.redactor, where)))

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +21,7 @@ from ingest.errors import ConfigError
 from ingest.event import deletion_id, event_id
 from ingest.eventlog import partition_of
 from ingest.report import Report
-from ingest.sources import Page, SourceRecord
+from ingest.sources import Page, SourceRecord, nothing_saved
 from ingest.sources.cursor import describe
 from ingest.sources.request import Request
 
@@ -62,10 +63,12 @@ def preview(
                 stack.callback(trace.close)
             opened = await open_source(app, source, stack, alone=True, clients=_recording(replay), trace=trace)
             cursor = await _cursor(app, name) if saved else None
+            parts = (await app.state())[0].cursors if saved else None
             view.begin(cursor)
             report = Report(name)
             count = 0
-            async for page in opened.stream(stream).pages(cursor, report):
+            look_up = nothing_saved if parts is None else partial(parts, name)
+            async for page in opened.stream(stream).pages(cursor, report, look_up):
                 count += 1
                 view.page(count, page)
                 if page.stop is not None or count == pages:

@@ -1,6 +1,6 @@
 """`run`: poll sources, publish, save cursors."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated
@@ -121,10 +121,14 @@ async def _rehearse(app: App, stream: Stream) -> Report:
     name = stream.target.stream
     report = Report(name)
     checkpoints, _ = await app.state()
+
+    async def saved(partitions: Sequence[str]) -> Mapping[str, bytes]:
+        return await checkpoints.cursors(name, partitions)
+
     cursor = next((c.cursor for c in await checkpoints.list() if c.stream == name), None)
     report.cursor_from = describe(cursor)
     try:
-        async for page in stream.source.pages(cursor, report):
+        async for page in stream.source.pages(cursor, report, saved):
             known = await checkpoints.seen(name, [record.id for record in page.records])
             fresh = sum(known.get(record.id) != noted(record.version, record.deleted) for record in page.records)
             report.pages += 1

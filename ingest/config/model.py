@@ -26,6 +26,7 @@ from ingest.config.pagination import (
     Paginate,
     SinglePage,
 )
+from ingest.config.parent import ParentStream, kinship
 from ingest.config.part import Mistake, Part
 from ingest.config.records import Decode, Records, RecordSchema, Transform, Version, exploded_twice
 from ingest.config.requests import Composed, GraphQL, Placed
@@ -58,6 +59,7 @@ from ingest.config.values import (
     Wait,
     Whole,
 )
+from ingest.paths import Root
 
 __all__ = [
     "AnyPaginate",
@@ -90,6 +92,7 @@ __all__ = [
     "PageNumber",
     "Paginate",
     "Params",
+    "ParentStream",
     "Part",
     "Placed",
     "Probe",
@@ -222,6 +225,8 @@ class Stream(Composed):
     """What is changed between the API and the log, step by step."""
     schema_: RecordSchema | None = Field(None, alias="schema")
     """What every published record must be: a JSON Schema in a file of its own."""
+    parent: ParentStream | None = None
+    """The stream for each of whose records this one is listed; absent: there is one listing."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
     deletes: Deletes | None = None
@@ -271,6 +276,9 @@ class Stream(Composed):
             names.add(name)
             if wanting := self.wanting(name):
                 yield ".".join(path), f"nothing fills `{{{name}}}`: it needs {wanting}"
+        for name, kept in self.records.keep.items():
+            if kept.root is Root.PARENT and self.parent is None:
+                yield f"records.keep.{name}", f"`{kept}` needs `parent`, the stream whose records have it"
         token = self.paginate
         without_first = isinstance(token, CursorToken) and token.in_path and token.first is None
         if without_first and any(name == "cursor" for _, name in placeholders.found(self.path)):
@@ -282,7 +290,7 @@ class Stream(Composed):
         """What the stream would need to fill it; None: it does."""
         subject = placeholder.split(".")[0]
         if subject == "parent":
-            return None if getattr(self, "parent", None) else "`parent`, the stream whose records do"
+            return None if self.parent is not None else "`parent`, the stream whose records do"
         if self.incremental is not None or (subject == "cursor" and getattr(self.paginate, "in_path", False)):
             return None
         return "`incremental`" if subject == "window" else "`incremental`, or `paginate` with `in_path: true`"
@@ -316,6 +324,7 @@ class Source(Part):
     def mistakes(self) -> Iterable[Mistake]:
         yield from _without_credentials(self)
         yield from self._unreachable()
+        yield from kinship(self)
         for path, placeholder in self.placeholders():
             for name, stream in self.streams.items():
                 if wanting := stream.wanting(placeholder):

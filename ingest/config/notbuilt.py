@@ -10,7 +10,7 @@ _STREAM = "sources.*.streams.*"
 
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
-    _STREAM: "attempts catch_up conditional cron jitter job overlap parent "
+    _STREAM: "attempts catch_up conditional cron jitter job overlap "
     "timezone",
     f"{_STREAM}.deletes": "feed soft",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",

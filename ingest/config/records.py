@@ -28,7 +28,7 @@ class Records(Part):
     absent: Literal["fail", "empty"] = "fail"
     """What an answer means that has no list there, or null: the run fails, or there are no records."""
     keep: Mapping[str, OuterPath] = Field({})
-    """What is written into every record from around it, by name: ^.NAME, ^~, header.NAME."""
+    """What is written into every record from around it, by name: ^.NAME, ^~, header.NAME, parent.FIELD."""
 
 
 class Version(Part):

@@ -60,6 +60,8 @@ def _shorten(stream: Schema) -> None:
     for key, part in (("records", "Records"), ("version", "Version"), ("schema", "RecordSchema")):
         alone = {"type": "string", "description": "The file alone." if key == "schema" else "The path alone."}
         stream[key] = {"description": stream[key]["description"], "anyOf": [alone, {"$ref": f"#/$defs/{part}"}]}
+    parent = stream["parent"]
+    stream["parent"] = {**parent, "anyOf": [{"type": "string", "description": "The stream alone."}, *parent["anyOf"]]}
     words = {"type": "string", "description": "A field that holds a time, or none."}
     stream["incremental"] = {**incremental, "anyOf": [words, *incremental["anyOf"], untyped]}
 

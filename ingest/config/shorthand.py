@@ -67,6 +67,7 @@ def _stream(stream: Node) -> Node:
     for key, alone in (("records", "path"), ("version", "path"), ("schema", "file")):
         stream = _at(stream, key, partial(_alone, alone))
     stream = _at(stream, "transform", _transform)
+    stream = _at(stream, "parent", lambda node: node if node.mapping is not None else node.having({"stream": node}))
     stream = _at(stream, "incremental", _incremental)
     keys = stream.mapping
     if keys is not None and "incremental" in keys and keys["incremental"].value == "none":

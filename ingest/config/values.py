@@ -117,7 +117,9 @@ def _reader(*roots: Root, several: bool = True) -> PlainValidator:
 
 def _leads_out(path: JsonPath) -> JsonPath:
     if path.root is Root.BODY:
-        raise ValueError("write ^.NAME for what encloses the list, ^~ for the record's name in it, or header.NAME")
+        raise ValueError(
+            "write ^.NAME for what encloses the list, ^~ for the record's name in it, header.NAME or parent.FIELD"
+        )
     return path
 
 
@@ -352,7 +354,10 @@ RecordPath = Annotated[JsonPath, _reader(Root.OUTER, Root.NAME), _text()]
 """Of a field: `a.b` in the record, `^.a` around it."""
 ListPath = Annotated[JsonPath, _reader(), _text()]
 OuterPath = Annotated[
-    JsonPath, _reader(Root.OUTER, Root.NAME, Root.HEADER, several=False), AfterValidator(_leads_out), _text()
+    JsonPath,
+    _reader(Root.OUTER, Root.NAME, Root.HEADER, Root.PARENT, several=False),
+    AfterValidator(_leads_out),
+    _text(),
 ]
 AnswerPath = Annotated[JsonPath, _reader(Root.HEADER, several=False), _text()]
 SessionPath = Annotated[JsonPath, _reader(Root.HEADER, Root.COOKIE, several=False), _text()]

@@ -4,7 +4,7 @@ A source gives the pages of one stream after a cursor. It computes the cursor th
 it: only the poller may, and only when every event of the page is acknowledged by the log.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -46,6 +46,9 @@ class Sweep(msgspec.Struct, frozen=True):
     twice: bool = False  # only what the sweep before it missed too: pages may have skipped rows
 
 
+NO_PARTITIONS: Mapping[str, bytes | None] = {}
+
+
 class Page(msgspec.Struct, frozen=True):
     """One page of a listing. `cursor` stands for everything up to and including it."""
 
@@ -61,6 +64,11 @@ class Page(msgspec.Struct, frozen=True):
     whole: bool = False  # one of a listing that leaves nothing out
     listed: Sequence[str] | None = None  # ids of all that the API listed, where they are not those of `records`
     gaps: int = 0  # answers that were left out because `errors` says so
+    partition: str = ""  # that it belongs to, where a stream is listed in parts
+    partitions: Mapping[str, bytes | None] = NO_PARTITIONS  # cursors that are saved with its own; None: no more
+    partitions_limit: int | None = None  # how many are kept
+    doubt: str | None = None  # why nothing may be concluded from what its listing has not listed up to here
+    counted: bool = False  # what leads on counts pages or rows, so some may be skipped
 
 
 class Watch(Protocol):
@@ -82,8 +90,18 @@ class Watch(Protocol):
         """The listing began again at the start of its window, for this reason."""
 
 
+Saved = Callable[[Sequence[str]], Awaitable[Mapping[str, bytes]]]
+"""The cursors of those partitions that have one."""
+
+
+async def nothing_saved(partitions: Sequence[str]) -> Mapping[str, bytes]:
+    return {}
+
+
 class Source(Protocol):
-    def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
+    def pages(
+        self, cursor: bytes | None, watch: Watch, saved: Saved = nothing_saved
+    ) -> AsyncGenerator[Page, None]:
         """The pages after `cursor` (None: from the beginning), until one says why the listing stopped.
 
         Raises SourceUnavailable when the API stays away longer than the configured patience, SourceRefused when it

@@ -66,20 +66,22 @@ class Keeper:
         self._keep = keep
         self._names = {name: msgspec.json.encode(name) for name in keep}
 
-    def into(self, records: Sequence[bytes], places: Sequence[Place], headers: Headers) -> Sequence[bytes]:
-        """What is no object stays as it is, and what is not there is not written."""
+    def into(
+        self, records: Sequence[bytes], places: Sequence[Place], headers: Headers, parent: bytes | None = None
+    ) -> Sequence[bytes]:
+        """What is no object stays as it is, and what is not there is not written. `parent`: the parent's record."""
         found: list[bytes] = []
         last: Place | None = None
         kept: dict[str, bytes] = {}
         for record, place in zip(records, places, strict=True):
             if last is None or place.above is not last.above or place.name != last.name:
-                last, kept = place, self._kept(place, headers)
+                last, kept = place, self._kept(place, headers, parent)
             found.append(self._with(record, kept) if kept and record[:1] == b"{" else record)
         return found
 
-    def _kept(self, place: Place, headers: Headers) -> dict[str, bytes]:
+    def _kept(self, place: Place, headers: Headers, parent: bytes | None) -> dict[str, bytes]:
         """Name → `"name":value`."""
-        values = {name: outer(place, path, headers) for name, path in self._keep.items()}
+        values = {name: outer(place, path, headers, parent) for name, path in self._keep.items()}
         return {name: self._names[name] + b":" + value for name, value in values.items() if value is not None}
 
     def _with(self, record: bytes, kept: Mapping[str, bytes]) -> bytes:
@@ -92,8 +94,11 @@ class Keeper:
         return b"%b%b%b}" % (record[:-1], comma, b",".join(kept.values()))
 
 
-def outer(place: Place, path: JsonPath, headers: Headers) -> bytes | None:
+def outer(place: Place, path: JsonPath, headers: Headers, parent: bytes | None = None) -> bytes | None:
     """What stands at a path that leads out of the record, byte for byte. None: nothing is there."""
+    if path.root is Root.PARENT:
+        found = None if parent is None else Answer(parent).first(path.steps)
+        return None if found is None else bytes(found)
     if path.root is Root.HEADER:
         text = headers.get(str(path.steps[0]).lower())
         return None if text is None else msgspec.json.encode(text)

@@ -3,6 +3,9 @@
     {v, fingerprint, high_water | mark, listing, updated_at}
     listing, while one is under way: {started, window: [since, until], page: {token…, rows}, n, reached, order_seen, …}
 
+Of a stream that is listed for the records of another there is one such object per parent, and one for its place among
+them: {v, fingerprint, parents, round: {started, parents, done, ids, beyond, …}, updated_at}.
+
 The window is frozen for a listing. `fingerprint` covers what shapes the listing: when it changed, the page token means
 nothing any more, so the listing restarts; the high-water mark stays.
 """
@@ -37,6 +40,26 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     whole: bool = False  # nothing is left out of what is asked for
     sweep: bool = False  # whole, and what it does not list is gone
     aside: bool = False  # a sweep beside the run's own listing: it moves no mark
+    round: str | None = None  # when the one began that it is part of
+    doubt: str | None = None  # why nothing may be concluded from what it does not list
+
+
+class Round(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A round under way: the children of one parent after the other."""
+
+    started: str  # RFC 3339
+    parents: "Cursor | None" = None  # that of their listing, before the first page with one that is not done
+    done: int = 0  # of that page, from its start
+    ids: str = ""  # a hash of theirs
+    beyond: tuple[str, ...] = ()  # those done behind them
+    ended: bool = False  # all were listed, and are done
+    n: int = 0  # parents that are done
+    skipped: int = 0  # of them
+    rows: int = 0  # records so far
+    full: bool = False  # of all parents, not of those that changed
+    whole: bool = False  # full, and nothing was left out of a listing so far
+    counted: bool = False  # pages or rows were counted, so some may have been skipped
+    aside: bool = False  # a sweep beside the other rounds: it moves no mark
     doubt: str | None = None  # why nothing may be concluded from what it does not list
 
 
@@ -48,6 +71,8 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag
     listing: Listing | None = None
     rows: int | None = None  # records in the last whole listing
     swept: str | None = None  # when the last sweep began from which deletes were concluded
+    parents: "Cursor | None" = None  # where the next listing of the parents begins
+    round: Round | None = None
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)
@@ -88,6 +113,8 @@ def describe(saved: bytes | None) -> str | None:
         return None
     cursor = decode(saved)
     mark = cursor.mark or ("" if cursor.high_water is None else str(cursor.high_water))
+    if cursor.round is not None:
+        return f"after {cursor.round.n} parents"
     if cursor.listing is None:
         return mark or "end of the listing"
     return f"{mark} after page {cursor.listing.n}".strip()

@@ -5,49 +5,75 @@ that names the lists it does have.
 """
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
+from contextlib import aclosing
 from typing import NamedTuple
 
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
-from ingest.sources import Notice, Page, Watch
+from ingest.sources import Notice, Page, Saved, Watch, nothing_saved
 from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
+from ingest.sources.cursor import Round
 from ingest.sources.exchange import Response
 from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
+from ingest.sources.parent import NO_PARENT, Parent
 from ingest.sources.request import Request
 from ingest.sources.rules import Ruled, Rules, Told
+from ingest.sources.shelf import Reader
 from ingest.sources.template import Template
 from ingest.sources.transport import SHOWN, Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
 
 
-class _Fetched(NamedTuple):
+class Fetched(NamedTuple):
     received: Received | None  # None: the API says that there is nothing
     asked: int  # microseconds since 1970
     answered: int
     skew: float  # seconds by which the API's clock is ahead of ours, as far as it matters
 
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return 0 if self.received is None else len(self.received.body.body)
+
+
+class Unopened(SourceRefused):
+    """The first request of a listing was refused."""
+
 
 class HttpSource:
-    """One stream of one source, references resolved. `where`: file:line:column of the stream, for messages."""
+    """One stream of one source, references resolved. `where`: file:line:column of the stream, for messages. `as_sent`:
+    its records are not published, `transform` only says which there are. `others`: who list it too.
+    `configured`: the stream as the source has it, where it is listed in another way."""
 
     def __init__(
-        self, source: Source, stream: Stream, transport: Transport, keyring: Keyring, redactor: Redactor, where: str
+        self,
+        source: Source,
+        stream: Stream,
+        transport: Transport,
+        keyring: Keyring,
+        redactor: Redactor,
+        where: str,
+        *,
+        as_sent: bool = False,
+        others: Reader[Fetched] | None = None,
+        configured: Stream | None = None,
     ) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         template = Template(source, stream, redactor.scrub)
         try:
-            self._credentials = keyring.credentials(stream)
+            self._credentials = keyring.credentials(configured or stream)
         except ConfigError as exc:
             raise ConfigError(f"{where}: {exc}") from exc
+        self._others = others
         self._probe = keyring.probe(stream.auth or source.auth, self._credentials)
-        self._lister = Lister(source, stream, template, self._credentials, redactor.scrub)
+        self._lister = Lister(source, stream, template, self._credentials, redactor.scrub, as_sent=as_sent)
         self._formats = Formats(stream)
         self._limits = Limits(
             stream.timeout or source.timeout,
@@ -58,31 +84,73 @@ class HttpSource:
         errors = source.errors if stream.errors is None else stream.errors
         self._of_pages = self._limits._replace(rules=Rules(errors, self._read))
 
-    async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
-        await self.enter(watch)
-        state = self._lister.start(cursor, _now())
-        guard = LoopGuard(has_ids=bool(self._stream.id))
+    @property
+    def fingerprint(self) -> str:
+        return self._lister.fingerprint
+
+    @property
+    def remembers_all(self) -> bool:
+        return self._lister.remembers_all
+
+    async def pages(
+        self, cursor: bytes | None, watch: Watch, saved: Saved = nothing_saved
+    ) -> AsyncGenerator[Page, None]:
+        await self.begin(watch)
+        async with aclosing(self._let_in(cursor, watch)) as pages:
+            async for page in pages:
+                yield page
+
+    def children(
+        self, parent: Parent, cursor: bytes | None, watch: Watch, round: Round
+    ) -> AsyncGenerator[Page, None]:
+        """The pages of one parent; `cursor`: its own. Raises Unopened where the first request is refused."""
+        if self._probe is not None and self._stream.incremental is not None:  # its last page moves a mark
+            return self._let_in(cursor, watch, parent, round)
+        return self._pages(self._lister.start(cursor, _now(), round), watch, parent)
+
+    async def _let_in(
+        self, cursor: bytes | None, watch: Watch, parent: Parent = NO_PARENT, round: Round | None = None
+    ) -> AsyncGenerator[Page, None]:
+        """A listing that ends only when we are still let in; else it begins again, once."""
         begun_again = False
+        state: State | None = self._lister.start(cursor, _now(), round)
+        while state is not None:
+            following = None
+            async with aclosing(self._pages(state, watch, parent)) as pages:
+                async for page in pages:
+                    if page.stop is not None and not await self.still_in(watch, begun_again):
+                        following, begun_again = self._again(cursor, round), True
+                        break
+                    yield page
+            state = following
+
+    async def _pages(self, state: State, watch: Watch, parent: Parent) -> AsyncGenerator[Page, None]:
+        guard = LoopGuard(has_ids=bool(self._stream.id))
         while True:
             try:
-                page, state = await self._turn(state, guard, watch)
-                if page is not None and page.stop is not None and not await self._still_in(watch, begun_again):
-                    state, guard = self._again(cursor), LoopGuard(has_ids=bool(self._stream.id))
-                    begun_again = True
-                    continue
+                page, state = await self._turn(state, guard, watch, parent)
             except SourceRefused as exc:
-                raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
+                raise type(exc)(f"{self._where}: {exc}", exc.status) from exc
             except SourceChanged as exc:
-                raise SourceChanged(f"{self._where}: {self._redactor.scrub(str(exc))}") from exc
+                raise self.changed(str(exc)) from exc
             if page is None:
                 continue
             for notice in page.notices:
                 watch.noticed(notice)
             yield page
             if state.failed is not None:
-                raise SourceChanged(f"{self._where}: {state.failed}")
+                raise self.changed(state.failed)
             if page.stop is not None:
                 return
+
+    def changed(self, what: str) -> SourceChanged:
+        return SourceChanged(f"{self._where}: {self._redactor.scrub(what)}")
+
+    async def begin(self, watch: Watch) -> None:
+        """Before anything is listed. Raises as `enter` does."""
+        await self.enter(watch)
+        if self._others is not None:
+            self._others.begin()
 
     async def enter(self, watch: Watch) -> bool:
         """See whether we are let in, before anything is listed. False: no `auth.probe` says how.
@@ -96,23 +164,26 @@ class HttpSource:
             raise SourceRefused(f"{self._where}: {exc}", exc.status) from exc
         return True
 
-    async def _still_in(self, watch: Watch, begun_again: bool) -> bool:
+    async def still_in(self, watch: Watch, begun_again: bool) -> bool:
         """False, once: a listing that was read with a credential that had ended may be short of something."""
         if self._probe is None or await self._probe.still_in(self._limits, watch):
             return True
         if begun_again:
-            raise SourceRefused("`auth.probe` found us let in no longer, twice at the end of a listing", 401)
+            what = "`auth.probe` found us let in no longer, twice at the end of a listing"
+            raise SourceRefused(f"{self._where}: {what}", 401)
         watch.restarted("`auth.probe` found us let in no longer, and there are fresh credentials now")
         return False
 
-    def _again(self, cursor: bytes | None) -> State:
+    def _again(self, cursor: bytes | None, round: Round | None) -> State:
         """The listing from its start, whichever run began it."""
-        state = self._lister.start(cursor, _now())
+        state = self._lister.start(cursor, _now(), round)
         return self._lister.restart(state, _now()) or state if state.resumed else state
 
-    async def _turn(self, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:
+    async def _turn(
+        self, state: State, guard: LoopGuard, watch: Watch, parent: Parent
+    ) -> tuple[Page | None, State]:
         """The next page, and where the listing stands after it. None: it began again."""
-        request = self._lister.request(state.listing)
+        request = self._lister.request(state.listing, parent)
         if state.anew:
             guard.forget()
         guard.request(request)
@@ -120,6 +191,8 @@ class HttpSource:
             fetched = await self._fetch(request, watch, first=state.listing.n == 0)
         except SourceRefused as exc:
             restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
+            if restarted is None and not state.listing.n:
+                raise Unopened(str(exc), exc.status) from exc
             if restarted is None:
                 raise
             watch.restarted(f"a saved token was refused: {exc}")
@@ -128,7 +201,7 @@ class HttpSource:
             return self._obey(exc, state, guard, watch)
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
-        page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered)
+        page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered, parent)
         if not state.anew:  # what follows is another listing
             guard.page(page)
         return page, state
@@ -145,22 +218,25 @@ class HttpSource:
             return self._lister.leave_out(state, _now(), reason=reason, ends=ruled.action == "end")
         raise SourceRefused(str(ruled), ruled.status)
 
-    async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> _Fetched:
+    async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> Fetched:
         """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
 
-        def read(response: Response) -> _Fetched:
+        def read(response: Response) -> Fetched:
             skew = response.skew
             times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
             answer = None if response.status in (204, 205) else self._answer(response, first=first)
             if answer is None:
-                return _Fetched(None, *times)
+                return Fetched(None, *times)
             config = self._stream.records
             records = answer.records(config.path.steps, may_be_absent=config.absent == "empty")
             if records is None:
                 raise self._no_records(response, answer)
-            return _Fetched(Received(response.request.url, response.headers, answer, records), *times)
+            return Fetched(Received(response.request.url, response.headers, answer, records), *times)
 
-        return await self._transport.send(request, self._credentials, self._of_pages, watch, read)
+        def ask() -> Awaitable[Fetched]:
+            return self._transport.send(request, self._credentials, self._of_pages, watch, read)
+
+        return await (ask() if self._others is None else self._others.get(request.mark(), ask))
 
     def _answer(self, response: Response, *, first: bool) -> Answer | None:
         """What it says. None: nothing, in answer to the first request."""

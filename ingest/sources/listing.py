@@ -5,7 +5,6 @@ one, and a request or a page that repeats is an error.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import NamedTuple
 
 import msgspec
@@ -18,16 +17,17 @@ from ingest.sources import Notice, Page, SourceRecord, Sweep, notices
 from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
-from ingest.sources.cursor import Cursor, Listing, decode, fingerprint
+from ingest.sources.cursor import Cursor, Listing, Round, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.page import NOTHING, PageReader, Read
 from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, is_counted, paginator
-from ingest.sources.parameters import as_sent
+from ingest.sources.parameters import as_sent as text_of
+from ingest.sources.parent import NO_PARENT, Parent
 from ingest.sources.placement import Placement, Put
 from ingest.sources.request import Request
 from ingest.sources.template import Template
-from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
+from ingest.sources.times import MICROS, parse_rfc3339, rfc3339, stamp
 from ingest.sources.whole import Past, Wholes
 
 RESTARTED = "the API did not know a page token of it any more"
@@ -63,7 +63,7 @@ class _Answered(NamedTuple):
 class Lister:
     """The rules of one stream; holds no state of a listing.
 
-    `scrub` takes secrets out of a text."""
+    `scrub` takes secrets out of a text. `as_sent`: as `PageReader`."""
 
     def __init__(
         self,
@@ -72,6 +72,8 @@ class Lister:
         template: Template,
         credentials: Credentials,
         scrub: Callable[[str], str],
+        *,
+        as_sent: bool = False,
     ) -> None:
         self._stream, self._template = stream, template
         self._credentials, self._scrub = credentials, scrub
@@ -86,24 +88,27 @@ class Lister:
         self._start_at = next_start(stream)
         by_keys = incremental is not None and incremental.type == "keyset"
         self._by_keys = self._paginator if by_keys and isinstance(self._paginator, Keyset) else None
-        self._wholes = Wholes(stream)
+        self._wholes = Wholes(stream, part=stream.parent is not None)
         self._sweep_puts = _sweep_puts(stream)
-        self._reader = PageReader(stream)
-        self._fingerprint = fingerprint(source, stream, scrub)
+        self._reader = PageReader(stream, as_sent=as_sent)
+        self.fingerprint = fingerprint(source, stream, scrub)
 
-    def start(self, saved: bytes | None, now: int) -> State:
+    def start(self, saved: bytes | None, now: int, round: Round | None = None) -> State:
         """Go on where the cursor stands: in the middle of its listing, or with a new one. `now`: microseconds of 1970.
+        `round`: that the listing is part of.
 
         Raises ConfigError for a cursor that does not fit the configuration."""
         cursor = None if saved is None else decode(saved)
         past = Past(cursor.rows, cursor.swept) if cursor else Past()
         if cursor is not None and self._has_expired(cursor, now):
-            return self._open(Progress(), past, now)._replace(expired=True)
+            return self.start(None, now, round)._replace(past=past, expired=True)
         high_water = self._position(cursor.high_water) if cursor else None
         goes_on_at_a_mark = self._takes_tokens or self._by_keys is not None
         mark = cursor.mark if cursor and goes_on_at_a_mark else None  # of another `incremental`, it means nothing now
-        if cursor is None or cursor.listing is None or cursor.fingerprint != self._fingerprint:
-            return self._open(Progress(high_water, mark=mark), past, now)
+        if cursor is None or cursor.listing is None or not self._goes_on(cursor, cursor.listing, round):
+            opened = self._open_sweep if round is not None and round.aside else self._open
+            state = opened(Progress(high_water, mark=mark), past, now)
+            return state if round is None else _within(round.started, state)
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
             listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
@@ -124,6 +129,10 @@ class Lister:
         bound = self._bounds.since(progress.reached, again=False) if self._bounds and ascending else None
         return None if bound == listing.window[0] else bound
 
+    def _goes_on(self, cursor: Cursor, listing: Listing, round: Round | None) -> bool:
+        same = round is None or (round.started, round.aside) == (listing.round, listing.aside)
+        return same and cursor.fingerprint == self.fingerprint
+
     def _has_expired(self, cursor: Cursor, now: int) -> bool:
         after = self._stream.incremental.expires_after if self._stream.incremental else None
         return after is not None and now - parse_rfc3339(cursor.updated_at, None) > after * MICROS
@@ -136,7 +145,7 @@ class Lister:
         cut_short = self._bounds is not None and self._bounds.may_end_early(progress)
         whole = window.since is None and window.until is None and not cut_short
         listing = Listing(
-            _text(now),
+            stamp(now),
             (window.since, window.until),
             self._first_page(window.since),
             end=None if window.end is None else rfc3339(window.end),
@@ -147,7 +156,7 @@ class Lister:
         return State(listing, Progress(progress.high_water, mark=progress.mark), past=past, anew=True)
 
     def _open_sweep(self, progress: Progress, past: Past, now: int) -> State:
-        listing = Listing(_text(now), (None, None), self._paginator.first(), whole=True, sweep=True, aside=True)
+        listing = Listing(stamp(now), (None, None), self._paginator.first(), whole=True, sweep=True, aside=True)
         return State(listing, Progress(progress.high_water, mark=progress.mark), past=past, anew=True)
 
     def _first_page(self, start: str | None) -> Token:
@@ -172,7 +181,7 @@ class Lister:
             return self.again(state, now, doubt=RESTARTED)
         starts_at_a_token = self._takes_tokens and state.listing.n == 0 and not state.listing.aside
         if starts_at_a_token and state.progress.mark is not None:
-            return self._open(Progress(), state.past, now)
+            return _within(state.listing.round, self._open(Progress(), state.past, now))
         return None
 
     def again(self, state: State, now: int, *, doubt: str | None = None) -> State:
@@ -180,7 +189,7 @@ class Lister:
         nothing may be concluded from what it does not list."""
         listing = state.listing
         window = (None, None) if listing.whole else listing.window
-        again = replace(listing, started=_text(now), window=window, page=self._first_page(window[0]), n=0, empty=0)
+        again = replace(listing, started=stamp(now), window=window, page=self._first_page(window[0]), n=0, empty=0)
         again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, read_any=False, rows=0)
         again = replace(again, doubt=doubt)
         mark = window[0] if self._takes_tokens or self._by_keys else None
@@ -188,7 +197,7 @@ class Lister:
             mark = state.progress.mark
         return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
 
-    def request(self, listing: Listing) -> Request:
+    def request(self, listing: Listing, parent: Parent = NO_PARENT) -> Request:
         """What to ask. Raises SourceChanged when the listing has gone on for too long."""
         paginate = self._stream.paginate
         if listing.n >= paginate.max_pages:
@@ -200,7 +209,7 @@ class Lister:
                 f"incomplete: {listing.empty} empty pages in a row, more than paginate.max_empty_pages, and no end"
             )
         since, until = listing.window
-        values = {"window.start": since, "window.end": until, "cursor": since}
+        values = {"window.start": since, "window.end": until, "cursor": since, **parent.values}
         swept = self._sweep_puts if listing.aside else ()
         puts = [*self._bounds_put(listing, values), *swept, *self._paginator.puts(listing.page)]
         return self._template.request(values, puts, listing.page.url, self._keep)
@@ -211,12 +220,14 @@ class Lister:
             if where is not None and sent is not None:
                 yield Put(where, sent)
 
-    def take(self, received: Received | None, state: State, asked: int, now: int) -> tuple[Page, State]:
+    def take(
+        self, received: Received | None, state: State, asked: int, now: int, parent: Parent = NO_PARENT
+    ) -> tuple[Page, State]:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
         state = state._replace(listing=self._asked_at(state.listing, asked))
-        read, here = self._read(received), state.listing
+        read, here = self._read(received, parent), state.listing
         count = 0 if received is None else len(received.records)
         if count > 1 and read.refused and not (read.listed or read.skipped or here.read_any):
             raise SourceChanged(f"no record of the first page is good; the first: {read.refused[0].error}")
@@ -248,7 +259,7 @@ class Lister:
             after, here = self._first_page(bound), self._beginning_at(bound, here)
         listing = self._next(here, progress, after, answered.rows, here.doubt or answered.doubt)
         ended = isinstance(after, Stop)
-        failed = self._wholes.lacking(listing, state.past) if ended and listing.whole else None
+        failed = self._wholes.lacking(listing.rows, state.past) if ended and listing.whole else None
         sweep = self._wholes.page(listing, ends=ended and failed is None)
         following = None
         if ended and failed is None:
@@ -260,7 +271,7 @@ class Lister:
             refused=answered.read.refused,
             cursor=self._cursor(progress, None if ended else listing, state.past, now),
             remember_from=self._remember_from(progress, answered.read.listed, after),
-            remember_all=self._remembers_all,
+            remember_all=self.remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
             skipped=answered.read.skipped,
             notices=(*answered.notices, *_doubted(listing, ended)),
@@ -268,18 +279,20 @@ class Lister:
             whole=here.whole,
             listed=None if answered.read.listed is answered.read.records else [one.id for one in answered.read.listed],
             gaps=answered.gaps,
+            doubt=listing.doubt,
+            counted=is_counted(self._stream.paginate, listing.page),
         )
         anew = bound is not None or (isinstance(after, Token) and after.back)
         return page, following or State(listing, progress, past=state.past, failed=failed, anew=anew)
 
     @property
-    def _remembers_all(self) -> bool:
+    def remembers_all(self) -> bool:
         if self._wholes.sweeps:
             return True
         return self._bounds.lists_everything if self._bounds else not self._takes_tokens and self._by_keys is None
 
     def _past(self, listing: Listing, sweep: Sweep | None, past: Past) -> Past:
-        if listing.whole:
+        if listing.whole and not self._wholes.part:
             past = past._replace(rows=listing.rows)
         return past._replace(swept=listing.started) if sweep is not None and sweep.ends else past
 
@@ -304,7 +317,7 @@ class Lister:
         rows = received.records
         if self._bounds is not None:
             bounds = self._bounds
-            read = (self._read(received, n, n + 1).listed for n in range(len(rows)))
+            read = (self._read(received, start=n, end=n + 1).listed for n in range(len(rows)))
             rows = rows[
                 : next(
                     (n for n, found in enumerate(read) if any(not bounds.settled(one, asked) for one in found)),
@@ -316,7 +329,7 @@ class Lister:
 
     def _remember_from(self, progress: Progress, records: Sequence[SourceRecord], after: Token | Stop) -> int | None:
         """Rows that the next page will list again are behind the mark, where that moves with every page."""
-        lowest = None if self._remembers_all or not self._bounds else self._bounds.remember_from(progress)
+        lowest = None if self.remembers_all or not self._bounds else self._bounds.remember_from(progress)
         if lowest is None or isinstance(after, Stop) or not isinstance(self._paginator, Overlapping):
             return lowest
         return min([lowest, *(record.position for record in records if record.position is not None)])
@@ -329,7 +342,7 @@ class Lister:
     def _following(self, listing: Listing, progress: Progress, past: Past, now: int) -> State | None:
         """What is listed next, now that this is complete: another window, or a sweep that is due."""
         if listing.follows:
-            return self._open(progress, past, now, again=False)
+            return _within(listing.round, self._open(progress, past, now, again=False))
         if listing.whole or not self._wholes.is_due(past, now):
             return None
         return self._open_sweep(progress, past, now)
@@ -392,9 +405,11 @@ class Lister:
         rules = self._paginator
         if received is None or not isinstance(rules, Overlapping) or not (known := rules.known(token, received)):
             return listed
-        return self._read(received, known).listed
+        return self._read(received, start=known).listed
 
-    def _read(self, received: Received | None, start: int = 0, end: int | None = None) -> Read:
+    def _read(
+        self, received: Received | None, parent: Parent = NO_PARENT, start: int = 0, end: int | None = None
+    ) -> Read:
         """The records of an answer, or some of them."""
         if received is None:
             return NOTHING
@@ -405,7 +420,8 @@ class Lister:
         records = received.records
         if start or end is not None:
             records, places = records[start:end], places[start:end]
-        return self._reader.read(records, clean=received.body.clean, places=places, headers=received.headers)
+        clean, headers = received.body.clean, received.headers
+        return self._reader.read(records, clean=clean, places=places, headers=headers, parent=parent)
 
     def _next(
         self, listing: Listing, progress: Progress, after: Token | Stop, count: int, doubt: str | None
@@ -428,8 +444,8 @@ class Lister:
     def _cursor(self, progress: Progress, listing: Listing | None, past: Past, now: int) -> bytes:
         """`listing`: the one under way."""
         return Cursor(
-            fingerprint=self._fingerprint,
-            updated_at=_text(now),
+            fingerprint=self.fingerprint,
+            updated_at=stamp(now),
             high_water=self._bounds.show(progress.high_water) if self._bounds else None,
             mark=progress.mark,
             listing=None if listing is None else self._fit_to_save(listing),
@@ -447,6 +463,10 @@ class Lister:
         return replace(listing, page=replace(page, url=url, params=params)) if fit else None
 
 
+def _within(round: str | None, state: State) -> State:
+    return state._replace(listing=replace(state.listing, round=round))
+
+
 def _keys(mark: str) -> tuple[str, ...]:
     """Raises ConfigError."""
     try:
@@ -460,7 +480,7 @@ def _keys(mark: str) -> tuple[str, ...]:
 
 def _sweep_puts(stream: Stream) -> Sequence[Put]:
     params = stream.deletes.sweep.params if stream.deletes and stream.deletes.sweep else {}
-    return [Put(Placement(param=name), as_sent(value)) for name, value in params.items()]
+    return [Put(Placement(param=name), text_of(value)) for name, value in params.items()]
 
 
 def _doubted(listing: Listing, ended: bool) -> Iterator[Notice]:
@@ -468,7 +488,3 @@ def _doubted(listing: Listing, ended: bool) -> Iterator[Notice]:
         yield Notice(
             "sweep_in_doubt", f"no delete is concluded from this sweep, and the next run sweeps: {listing.doubt}"
         )
-
-
-def _text(now: int) -> str:
-    return datetime.fromtimestamp(now / 1_000_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,7 +4,7 @@ A record that cannot go on is refused with the bytes that came; its neighbours g
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import zip_longest
+from itertools import repeat, zip_longest
 from typing import NamedTuple
 
 from ingest.config.model import Stream
@@ -14,6 +14,7 @@ from ingest.sources.answers import Place
 from ingest.sources.around import NO_HEADERS, Headers, Keeper
 from ingest.sources.conformance import Conformance
 from ingest.sources.decoding import Decoder
+from ingest.sources.parent import NO_PARENT, Parent
 from ingest.sources.records import RecordReader
 from ingest.sources.transform import NOWHERE, Made, Transform
 
@@ -34,9 +35,11 @@ NOTHING = Read([], [], 0, [])
 
 
 class PageReader:
-    """Made once per stream; holds no state of a listing."""
+    """Made once per stream; holds no state of a listing. `as_sent`: the records are not published, and `transform` only
+    says which there are."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, as_sent: bool = False) -> None:
+        self._as_sent = as_sent
         self._decoder = Decoder(stream.decode)
         self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
         self._transform = Transform(stream.transform) if stream.transform else None
@@ -49,30 +52,36 @@ class PageReader:
         return self._keeper is not None or self._reader.looks_around
 
     def read(
-        self, records: Sequence[bytes], *, clean: bool, places: Sequence[Place] = (), headers: Headers = NO_HEADERS
+        self,
+        records: Sequence[bytes],
+        *,
+        clean: bool,
+        places: Sequence[Place] = (),
+        headers: Headers = NO_HEADERS,
+        parent: Parent = NO_PARENT,
     ) -> Read:
         """`clean`: the answer is known to be strict JSON in UTF-8. `places` of the records and `headers` of the answer
         are wanted where the reader looks around. Raises SourceChanged where a policy says `fail`."""
-        written = self._keeper.into(records, places, headers) if self._keeper else records
+        written = self._keeper.into(records, places, headers, parent.record) if self._keeper else records
         fit, at, wrong, changed = self._decoder.page(written, clean=clean)
         refused = [Refused(records[n], error) for n, error in wrong]
         came = records if fit is records else [records[n] for n in at]
         around = [places[n] for n in at] if self._reader.looks_around else ()
         if self._transform is not None or self._conformance is not None:
             warnings: list[str] = []
-            return self._sorted(self._made(fit, at, around, came, warnings), refused, changed, warnings)
-        found = self._reader.columns(fit, around)
+            return self._sorted(self._made(fit, at, around, came, warnings), refused, changed, warnings, parent.id)
+        found = self._reader.columns(fit, around, parent=parent.id)
         if found is not None:
             return Read(found, refused, 0, found, changed, unknown=len(refused))
         good: list[SourceRecord] = []
         left_out: list[SourceRecord] = []
         for record, place, original in zip_longest(fit, around, came):
-            one = self._reader.read(record, place)
+            one = self._reader.read(record, place, parent=parent.id)
             if isinstance(one, SourceRecord):
                 good.append(one)
             elif one is not None:
                 refused.append(Refused(original, one))
-            elif (other := self._reader.left_out(record, place)) is not None:
+            elif (other := self._reader.left_out(record, place, parent=parent.id)) is not None:
                 left_out.append(other)
         skipped = len(records) - len(good) - len(refused)
         return Read(good, refused, skipped, [*good, *left_out] if left_out else good, changed, unknown=len(refused))
@@ -96,18 +105,23 @@ class PageReader:
                 yield made, made.source if made.suffix and made.source is not None else original
 
     def _sorted(
-        self, made: Iterable[tuple[Made, bytes]], refused: list[Refused], changed: int, warnings: Sequence[str]
+        self,
+        made: Iterable[tuple[Made, bytes]],
+        refused: list[Refused],
+        changed: int,
+        warnings: Sequence[str],
+        parent: str,
     ) -> Read:
         good: list[SourceRecord] = []
         listed: list[SourceRecord] = []
         skipped, unknown = 0, len(refused)
         made = list(made)
-        for (one, original), found in zip(made, self._found([one for one, _ in made]), strict=True):
+        for (one, original), found in zip(made, self._found([one for one, _ in made], parent), strict=True):
             bad = one.value if isinstance(one.value, BadRecord) else found if isinstance(found, BadRecord) else None
             if isinstance(found, SourceRecord):
                 listed.append(found)
             elif found is None and one.source is not None:
-                other = self._reader.left_out(one.source, one.place, one.source, one.suffix)
+                other = self._reader.left_out(one.source, one.place, one.source, one.suffix, parent)
                 listed += [] if other is None else [other]
             if one.value is None or (found is None and bad is None):
                 skipped += 1
@@ -118,12 +132,14 @@ class PageReader:
                 good.append(found)
         return Read(good, refused, skipped, listed, changed, warnings, unknown)
 
-    def _found(self, made: Sequence[Made]) -> Iterable[SourceRecord | BadRecord | None]:
+    def _found(self, made: Sequence[Made], parent: str) -> Iterable[SourceRecord | BadRecord | None]:
         """What identifies each of them; None also where nothing can."""
         rows = [(one, one.source) for one in made if one.source is not None]
         sources = [source for _, source in rows]
-        values = [one.value if isinstance(one.value, bytes) else source for one, source in rows]
+        published = [None if self._as_sent else one.value for one, _ in rows]
+        values = [one if isinstance(one, bytes) else source for one, (_, source) in zip(published, rows, strict=True)]
         places, suffixes = [one.place for one, _ in rows], [one.suffix for one, _ in rows]
-        at_once = self._reader.columns(sources, places, values, suffixes)
-        found = iter(map(self._reader.read, sources, places, values, suffixes) if at_once is None else at_once)
+        at_once = self._reader.columns(sources, places, values, suffixes, parent)
+        each = map(self._reader.read, sources, places, values, suffixes, repeat(parent))
+        found = iter(each if at_once is None else at_once)
         return (None if one.source is None else next(found) for one in made)

@@ -51,12 +51,17 @@ class RecordReader:
         return self._outer is not None
 
     def read(
-        self, record: bytes, place: Place | None = None, value: bytes | None = None, suffix: str = ""
+        self,
+        record: bytes,
+        place: Place | None = None,
+        value: bytes | None = None,
+        suffix: str = "",
+        parent: str = "",
     ) -> SourceRecord | BadRecord | None:
-        """One record that is JSON; `value` is what is published for it, `suffix` the end of its id. None: the
-        configuration leaves it out."""
+        """One record that is JSON; `value` is what is published for it, `parent` the start and `suffix` the end of its
+        id. None: the configuration leaves it out."""
         try:
-            return self._read(record, place, record if value is None else value, suffix)
+            return self._read(record, place, record if value is None else value, parent, suffix)
         except BadRecord as exc:
             return exc
         except Undecodable as exc:
@@ -64,7 +69,9 @@ class RecordReader:
         except TypeError:
             return BadRecord("the record is no object", stage="decode", code="not_object")
 
-    def _read(self, record: bytes, place: Place | None, value: bytes, suffix: str) -> SourceRecord | None:
+    def _read(
+        self, record: bytes, place: Place | None, value: bytes, parent: str, suffix: str
+    ) -> SourceRecord | None:
         fields = self._fields.read(record)
         if self._outer is not None and place is not None:
             fields = (*fields, *self._outer.read(place))
@@ -73,7 +80,7 @@ class RecordReader:
             position = self._read_position(fields[self._at_position])
             if position is None and self._on_null == "skip":
                 return None
-        record_id = self._read_id(fields, suffix) if self._ids else self._hash(value) + suffix
+        record_id = self._read_id(value, fields, parent, suffix)
         key = record_id if self._at_key is None else self._text(fields, self._at_key, "key")
         return SourceRecord(
             record_id,
@@ -85,7 +92,12 @@ class RecordReader:
         )
 
     def left_out(
-        self, record: bytes, place: Place | None = None, value: bytes | None = None, suffix: str = ""
+        self,
+        record: bytes,
+        place: Place | None = None,
+        value: bytes | None = None,
+        suffix: str = "",
+        parent: str = "",
     ) -> SourceRecord | None:
         """What `read` leaves out, as far as a listing must know it. None: nobody can read its id."""
         value = record if value is None else value
@@ -93,7 +105,7 @@ class RecordReader:
             fields = self._fields.read(record)
             if self._outer is not None and place is not None:
                 fields = (*fields, *self._outer.read(place))
-            name = self._read_id(fields, suffix) if self._ids else self._hash(value) + suffix
+            name = self._read_id(value, fields, parent, suffix)
         except (BadRecord, Undecodable):
             return None
         return SourceRecord(name, None, name, None, None, value)
@@ -104,6 +116,7 @@ class RecordReader:
         places: Sequence[Place] = (),
         values: Sequence[bytes] | None = None,
         suffixes: Sequence[str] | None = None,
+        parent: str = "",
     ) -> list[SourceRecord] | None:
         """What `read` gives for each of them, at once. None: one is refused, left out, or not plain enough."""
         columns = self._fields.columns(records)
@@ -114,7 +127,7 @@ class RecordReader:
         values = records if values is None else values
         try:
             positions = self._positions(columns)
-            ids = self._all_ids(columns, values, suffixes)
+            ids = self._all_ids(columns, values, parent, suffixes)
             versions = self._all_versions(columns, values)
         except BadRecord:
             return None
@@ -132,14 +145,15 @@ class RecordReader:
             raise BadRecord("one is left out", stage="validate", code="null_cursor")
         return positions
 
-    def _all_ids(self, columns: Sequence[Column], values: Sequence[bytes], suffixes: Sequence[str] | None) -> list[str]:
-        if not self._ids:
-            hashes = list(map(self._hash, values))
-            return hashes if suffixes is None else list(map(add, hashes, suffixes))
+    def _all_ids(
+        self, columns: Sequence[Column], values: Sequence[bytes], parent: str, suffixes: Sequence[str] | None
+    ) -> list[str]:
         if any(None in columns[at] for at in self._ids):
             raise BadRecord("`id` is null or missing", stage="validate", code="no_id")
-        parts = [list(map(str, columns[at])) for at in self._ids]
-        ids = parts[0] if len(parts) == 1 else list(map(joined, zip(*parts, strict=True)))
+        parts = [list(map(str, columns[at])) for at in self._ids] or [list(map(self._hash, values))]
+        ids = parts[0] if len(parts) == 1 and not parent else list(map(joined, zip(*parts, strict=True)))
+        if parent:
+            ids = [f"{parent}|{id}" for id in ids]
         if suffixes is not None:
             ids = list(map(add, ids, suffixes))
         if max(map(len, ids), default=0) > SHORT_ID:
@@ -169,14 +183,15 @@ class RecordReader:
             )
         return str(field)
 
-    def _read_id(self, fields: Sequence[Field], suffix: str) -> str:
-        parts = []
+    def _read_id(self, value: bytes, fields: Sequence[Field], parent: str, suffix: str) -> str:
+        parts = [] if self._ids else [self._hash(value)]
         for at in self._ids:
             part = self._text(fields, at, "id")
             if part is None:
                 raise BadRecord(f"`id` ({self._wanted[at]}) is null or missing", stage="validate", code="no_id")
             parts.append(part)
-        return _without_nul(bounded_id((parts[0] if len(parts) == 1 else joined(parts)) + suffix), "id")
+        own = parts[0] if len(parts) == 1 and not parent else joined(parts)
+        return _without_nul(bounded_id((f"{parent}|{own}" if parent else own) + suffix), "id")
 
     def _read_version(self, value: bytes, fields: Sequence[Field]) -> str | None:
         if self._immutable or not self._ids:

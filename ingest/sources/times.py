@@ -125,6 +125,11 @@ def in_utc(text: str, parse: Parse) -> str:
 
 
 @lru_cache(CACHED)
+def stamp(now: int) -> str:
+    """When something happened, for people and for the saved cursor: RFC 3339 with milliseconds. `now`: microseconds."""
+    return datetime.fromtimestamp(now / MICROS, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
 def rfc3339(position: int) -> str:
     """The instant in UTC; with microseconds only where it has some."""
     text = _moment(position).isoformat(timespec="microseconds" if position % MICROS else "seconds")

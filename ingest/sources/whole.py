@@ -21,9 +21,10 @@ class Past(NamedTuple):
 
 
 class Wholes:
-    """The rules of one stream."""
+    """The rules of one stream. `part`: of the listing of one parent, which decides nothing by itself."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, *, part: bool = False) -> None:
+        self.part = part
         self._sweep = stream.deletes.sweep if stream.deletes else None
         self._expect = stream.expect
         self._paginate = stream.paginate
@@ -34,13 +35,15 @@ class Wholes:
 
     def is_due(self, past: Past, now: int) -> bool:
         """Whether a sweep of its own follows. `now`: microseconds since 1970."""
-        if self._sweep is None:
+        if self._sweep is None or self.part:
             return False
         return past.swept is None or parse_rfc3339(past.swept, None) + self._sweep.every * MICROS <= now
 
-    def lacking(self, listing: Listing, past: Past) -> str | None:
-        """Why a whole listing cannot be believed."""
-        rows, before = listing.rows, past.rows or 0
+    def lacking(self, rows: int, past: Past) -> str | None:
+        """Why a whole listing of so many records cannot be believed."""
+        if self.part:
+            return None
+        before = past.rows or 0
         least = self._expect.min_records if self._expect else None
         if rows < (least or 0):
             return f"incomplete: {rows} records, fewer than expect.min_records ({least})"
@@ -55,7 +58,10 @@ class Wholes:
 
     def page(self, listing: Listing, *, ends: bool) -> Sweep | None:
         """What a page of the listing means for a sweep. `ends`: it is the last one, and the listing is believed."""
-        if not listing.sweep:
+        if not listing.sweep or self.part:
             return None
-        number = parse_rfc3339(listing.started, None)
-        return Sweep(number, ends=ends and listing.doubt is None, twice=is_counted(self._paginate, listing.page))
+        counted = is_counted(self._paginate, listing.page)
+        return self.sweep(listing.started, ends=ends and listing.doubt is None, counted=counted)
+
+    def sweep(self, started: str, *, ends: bool, counted: bool) -> Sweep:
+        return Sweep(parse_rfc3339(started, None), ends=ends, twice=counted)

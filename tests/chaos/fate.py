@@ -48,7 +48,7 @@ from ingest.eventlog import (
     Subscription,
 )
 from ingest.postgres import Postgres
-from ingest.sources import Page, Source, Watch
+from ingest.sources import Page, Saved, Source, Watch, nothing_saved
 from ingest.sqlite import Database
 
 if TYPE_CHECKING:
@@ -92,8 +92,10 @@ class DoomedSource:
     def __init__(self, source: Source, fate: Fate) -> None:
         self._source, self._fate = source, fate
 
-    async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
-        pages = self._source.pages(cursor, watch)
+    async def pages(
+        self, cursor: bytes | None, watch: Watch, saved: Saved = nothing_saved
+    ) -> AsyncGenerator[Page, None]:
+        pages = self._source.pages(cursor, watch, saved)
         try:
             while True:
                 self._fate.at("before_fetch")
@@ -140,6 +142,9 @@ class DoomedCheckpoints:
 
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._checkpoints.seen(stream, ids)
+
+    async def cursors(self, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
+        return await self._checkpoints.cursors(stream, partitions)
 
     async def keep(self, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> str:
         return await self._checkpoints.keep(claim, event_id, payload, headers)

@@ -291,6 +291,63 @@ async def test_a_postgres_that_was_not_migrated_is_refused_with_what_to_run(bare
             await PostgresCheckpoints(postgres).claim(STREAM, "host:1:x", LONG)
 
 
+# ---- partitions
+
+FEW = ["a", "b|c", "~~é", "#feed", "gone"]
+
+
+@pytest.mark.parametrize("history", [None, "done"], ids=["a page", "the end of a listing"])
+async def test_partitions_move_with_the_cursor_of_their_stream(state: State, history: str | None) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", partitions={"a": b'{"n": 1.10}', "b|c": b"1", "gone": b"1"}))
+    await state.checkpoints.save(
+        claim, Save(b"2", partitions={"b|c": b"2", "~~é": b"2", "gone": None, "never": None}, history=history)
+    )
+    assert await state.checkpoints.cursors(STREAM, FEW) == {"a": b'{"n": 1.10}', "b|c": b"2", "~~é": b"2"}
+    assert await state.checkpoints.cursors(OTHER, FEW) == {}
+    assert [(c.cursor, c.partitions) for c in await state.checkpoints.list()] == [(b"2", 3)]
+    assert (await reclaimed(state, claim)).cursor == b"2"
+
+
+@pytest.mark.parametrize("history", [None, "done"], ids=["a page", "the end of a listing"])
+async def test_a_superseded_holder_moves_no_partition(state: State, history: str | None) -> None:
+    old = await claimed(state, ttl=SHORT)
+    await state.checkpoints.save(old, Save(b"1", partitions={"a": b"1", "gone": b"1"}))
+    await eventually(lambda: state.checkpoints.claim(STREAM, "host:2:y", LONG))
+    with pytest.raises(Superseded):
+        await state.checkpoints.save(old, Save(b"2", partitions={"a": b"2", "gone": None}, history=history))
+    assert await state.checkpoints.cursors(STREAM, FEW) == {"a": b"1", "gone": b"1"}
+
+
+@pytest.mark.parametrize("history", [None, "done"], ids=["a page", "the end of a listing"])
+async def test_ids_are_forgotten_by_the_order_of_their_own_partition(state: State, history: str | None) -> None:
+    claim = await claimed(state)
+    for partition in ("a", "b"):
+        seen = [Seen(f"{partition}{n}", "v1", n) for n in (1, 5)]
+        await state.checkpoints.save(claim, Save(b"1", partition=partition, seen=seen))
+    last = [Seen("a9", "v1", 9)]
+    await state.checkpoints.save(claim, Save(b"2", partition="a", seen=last, forget_below=5, history=history))
+    assert set(await state.checkpoints.seen(STREAM, ["a1", "a5", "a9", "b1", "b5"])) == {"a5", "a9", "b1", "b5"}
+    assert (await reclaimed(state, claim)).seen == 4
+
+
+async def test_a_limit_keeps_the_partitions_that_were_saved_last(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b"1", partitions={"#feed": b"1", **dict.fromkeys("abcd", b"1")}))
+    await state.checkpoints.save(claim, Save(b"2", partitions={"e": b"2", "f": b"2"}, partitions_limit=2))
+    assert set(await state.checkpoints.cursors(STREAM, [*"abcdef", "#feed"])) == {"e", "f", "#feed"}
+    await state.checkpoints.save(claim, Save(b"3", partitions_limit=2))
+    assert [(c.cursor, c.partitions) for c in await state.checkpoints.list()] == [(b"3", 3)]
+
+
+async def test_a_forgotten_stream_has_no_partitions(state: State) -> None:
+    claim = await claimed(state)
+    await state.checkpoints.save(claim, Save(b'"own"', partitions={"a": b"1", "z": b"1"}))
+    await state.checkpoints.forget(claim)
+    assert await state.checkpoints.cursors(STREAM, ["a", "z"]) == {}
+    assert [entry.cursor for entry in await state.checkpoints.history(STREAM)] == [b'"own"']
+
+
 # ---- sweeps
 
 

@@ -12,13 +12,16 @@ from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, SourceRecord
 from ingest.sources.auth import State
 from ingest.sources.auth.keyring import Reading, open_keyring
+from ingest.sources.children import ChildSource
 from ingest.sources.clock import SYSTEM, Clock
+from ingest.sources.family import Family, Parts
 from ingest.sources.gate import Gate
 from ingest.sources.http import HttpSource
 from ingest.sources.transport import open_transport
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer, Request, Style
 
+Listed = HttpSource | ChildSource
 Keys = Mapping[str, Any]
 NONE: Keys = {}
 QUICK = {"attempts": 3, "base": "1ms", "cap": "2ms"}
@@ -36,9 +39,10 @@ PAGING: Mapping[Style, Mapping[str, Any]] = {
 
 
 def load(url: str, keys: Keys = NONE, above: Keys = NONE) -> Loaded:
-    """The file with one source, `api`, and one stream, `events`; `above` are keys of the source."""
+    """The file with one source, `api`, and one stream, `events`; `above` are keys of the source, among them `streams`
+    beside it."""
     stream = {"path": "/events", "records": "$.data", "id": "id", **keys}
-    source = {"base_url": url, "retry": QUICK, **above, "streams": {"events": stream}}
+    source = {"base_url": url, "retry": QUICK, **above, "streams": {**above.get("streams", {}), "events": stream}}
     return parse(json.dumps({"version": 1, "sources": {"api": source}}))
 
 
@@ -68,7 +72,7 @@ async def opened(
     clock: Clock = SYSTEM,
     redactor: Redactor | None = None,
     state: State | None = None,
-) -> AsyncIterator[HttpSource]:
+) -> AsyncIterator[Listed]:
     async with opened_twice(url, keys, above, clock=clock, redactor=redactor, state=state) as (source, _):
         yield source
 
@@ -82,17 +86,31 @@ async def opened_twice(
     clock: Clock = SYSTEM,
     redactor: Redactor | None = None,
     state: State | None = None,
-) -> AsyncIterator[tuple[HttpSource, HttpSource]]:
+) -> AsyncIterator[tuple[Listed, Listed]]:
     """Two streams of one source that are configured alike."""
     redactor = redactor or Redactor()
-    source, stream = configured(url, keys, above, redactor)
+    source, _ = configured(url, keys, above, redactor)
     gate = Gate("api", source.limits, clock=clock)
     async with (
         open_transport(source, redactor, clock, gate=gate) as transport,
         open_keyring("api", source, transport, redactor, state, reading(url, keys, above)) as keyring,
     ):
-        one, other = (HttpSource(source, stream, transport, keyring, redactor, WHERE) for _ in range(2))
-        yield one, other
+        family = Family(Parts(source, transport, keyring, redactor, lambda path: WHERE))
+        yield family.stream("events"), family.stream("events")
+
+
+@asynccontextmanager
+async def both_opened(url: str, keys: Keys, above: Keys) -> AsyncIterator[tuple[Listed, Listed]]:
+    """The parents of `events` as a stream of their own, and `events`."""
+    redactor = Redactor()
+    source, stream = configured(url, keys, above, redactor)
+    assert stream.parent is not None
+    async with (
+        open_transport(source, redactor, gate=Gate("api", source.limits)) as transport,
+        open_keyring("api", source, transport, redactor, None, reading(url, keys, above)) as keyring,
+    ):
+        family = Family(Parts(source, transport, keyring, redactor, lambda path: WHERE))
+        yield family.stream(stream.parent.stream), family.stream("events")
 
 
 class Watching:
@@ -140,7 +158,7 @@ class Timeless:
 
 
 async def read(
-    source: HttpSource, cursor: bytes | None = None, watch: Watching | None = None, *, pages: int | None = None
+    source: Listed, cursor: bytes | None = None, watch: Watching | None = None, *, pages: int | None = None
 ) -> list[Page]:
     """The pages of a listing: all of them, or the first so many."""
     found: list[Page] = []
@@ -155,7 +173,7 @@ async def read(
     return found
 
 
-async def read_until_it_fails(source: HttpSource, cursor: bytes | None = None) -> tuple[list[Page], Exception]:
+async def read_until_it_fails(source: Listed, cursor: bytes | None = None) -> tuple[list[Page], Exception]:
     """What came before the error, and the error."""
     found: list[Page] = []
     try:

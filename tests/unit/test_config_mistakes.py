@@ -34,7 +34,9 @@ def one(keys: str) -> str:
         ('key: "$.["', "42: cannot read the path '$.[' at '.['"),
         ('key: "${env:KEY}"', "42: a path holds no reference"),
         ("id: [id, 5]", "46: write a path: id, a.b, $.data"),
-        ("parent: {stream: repos}", "37: `parent` is not supported by this version"),
+        ("parent: {stream: repos, skip_on: [200]}", "71: `skip_on` must be at least 400"),
+        ("parent: {stream: repos, state: global}", "68: `state` must be `per_parent`"),
+        ("parent: {stream: a, changed: true}", "57: unknown key `changed`, did you mean `changed_only`?"),
         ("id: ^.", "41: an empty path"),
         ("id: header.x, key: ^.a.", "56: cannot read the path '^.a.' at '.'"),
         ("format: yaml", "45: `yaml` is not one of auto, json, jsonl, csv, xml"),
@@ -355,6 +357,46 @@ def test_a_token_in_the_path_needs_a_first_one_where_the_path_names_it() -> None
     assert parse(stream(keys + ", first: a}"))
 
 
+FAMILY = """version: 1
+sources:
+  api:
+    base_url: https://api.example.com
+    streams:
+      repos: {{path: /repos, records: $, {above}}}
+      issues: {{path: "/x/{{parent.id}}", records: $, {keys}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("keys", "above", "message"),
+    [
+        ("parent: repo", "id: id", "7:60: no stream `repo` in this source; it has repos, issues"),
+        ("parent: issues", "id: id", "7:60: `issues` would be listed for its own records"),
+        ("parent: repos", "every: 5m", "7:60: `repos` has no `id`, which its children's ids begin with"),
+        (
+            "parent: {stream: repos, changed_only: true}",
+            "id: id, incremental: snapshot",
+            "7:90: nothing tells which of `repos` changed: it has no `incremental`",
+        ),
+        (
+            "parent: {stream: repos, skip_on: [404, 503]}",
+            "id: id",
+            "7:91: 503 is tried again until it fails; take it out of `retry.statuses`",
+        ),
+        (
+            "path: /x, parent: repos",
+            "id: id",
+            "7:46: every parent would be asked for the same: write {parent.FIELD} into `path` or `params`",
+        ),
+    ],
+)
+def test_parents_that_are_none_are_refused(keys: str, above: str, message: str) -> None:
+    text = FAMILY.format(keys=keys, above=above)
+    if keys.startswith("path"):
+        text = text.replace('path: "/x/{parent.id}", records: $, ', "records: $, ")
+    assert mistakes(text) == [f"ingest.yaml:{message}"]
+
+
 def test_a_placeholder_of_the_source_must_be_filled_in_every_stream() -> None:
     text = stream(STREAM).replace("    streams:", '    params: {q: "{cursor}"}\n    streams:')
     assert mistakes(text) == [
@@ -556,8 +598,9 @@ def test_a_mistake_in_defaults_is_said_once_and_there() -> None:
         ("{path: $, pth: x}", "44: unknown key `pth`, did you mean `path`?"),
         (
             "{path: $, keep: {a: b}}",
-            "54: write ^.NAME for what encloses the list, ^~ for the record's name in it, or header.NAME",
+            "54: write ^.NAME for what encloses the list, ^~ for the record's name in it, header.NAME or parent.FIELD",
         ),
+        ("{path: $, keep: {a: parent.id}}", "54: `parent.id` needs `parent`, the stream whose records have it"),
         ('{path: $, keep: {a: "^.b[*]"}}', "54: `^.b[*]` reaches several values; one is needed here"),
     ],
 )

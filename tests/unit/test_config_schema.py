@@ -56,6 +56,7 @@ SECTIONS: dict[str, type[Part]] = {
     "`type: keyset`": model.Keyset,
     "`type: object`": model.ObjectToken,
     "Incremental": model.Incremental,
+    "Parent": model.ParentStream,
     "Since": model.Since,
     "Until": model.Until,
     "Deletes": model.Deletes,
@@ -175,7 +176,7 @@ def test_a_good_file_passes_the_loader_and_the_schema(text: str) -> None:
         "auth: {}",
         "auth: {bearer: '${env:A}', api_key: {name: a, value: '${env:B}'}}",
         "retry: {attempts: 0}",
-        "parent: {stream: x}",
+        "parent: {stream: x, skip_on: [200]}",
         "params: {a: {b: c}}",
     ],
 )

@@ -13,7 +13,7 @@ from ingest.eventlog import TopicSpec
 from ingest.eventlog.sqlite import SqliteAdmin, SqlitePublisher
 from ingest.poller import Poller, Target
 from ingest.report import Report
-from ingest.sources import Page, SourceRecord, Watch
+from ingest.sources import Page, Saved, SourceRecord, Watch, nothing_saved
 from ingest.sqlite import Database, open_database
 from migrations.runner import migrate
 from tests.unit.polling import here
@@ -43,7 +43,9 @@ class Pages:
     def __init__(self, *pages: Sequence[tuple[str, int]], below: int | None = None, remember_all: bool = False) -> None:
         self._pages, self._below, self._all = pages, below, remember_all
 
-    async def pages(self, cursor: bytes | None, watch: Watch) -> AsyncGenerator[Page, None]:
+    async def pages(
+        self, cursor: bytes | None, watch: Watch, saved: Saved = nothing_saved
+    ) -> AsyncGenerator[Page, None]:
         for n, rows in enumerate(self._pages, 1):
             records = [SourceRecord(id, "v1", id, None, position, b"{}") for id, position in rows]
             stop = "the end" if n == len(self._pages) else None

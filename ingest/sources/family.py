@@ -1,0 +1,79 @@
+"""Puts together what lists a stream: its requests, and above it the listing of its parents, where it has some."""
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import NamedTuple
+
+from ingest.config.model import Source, Stream
+from ingest.redaction import Redactor
+from ingest.sources.auth.keyring import Keyring
+from ingest.sources.bounds import placeholders
+from ingest.sources.children import ChildSource
+from ingest.sources.http import Fetched, HttpSource
+from ingest.sources.parent import Parents
+from ingest.sources.shelf import Reader, Shelf
+from ingest.sources.transport import Transport
+
+OWN_SLACK, SLACK = 1.0, 60.0  # seconds that an answer may be old when a listing begins: of the stream, for its children
+
+
+class Parts(NamedTuple):
+    """What the streams of one source share, references resolved. `where`: file:line:column of a key, for messages."""
+
+    source: Source
+    transport: Transport
+    keyring: Keyring
+    redactor: Redactor
+    where: Callable[[str], str]
+
+
+class Family:
+    """The streams of one source that run in this process."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts, self.source = parts, parts.source
+        above = {stream.parent.stream for stream in self.source.streams.values() if stream.parent is not None}
+        self._shelves: dict[str, Shelf[Fetched]] = {name: Shelf(attrgetter("size")) for name in above}
+
+    def stream(self, name: str) -> HttpSource | ChildSource:
+        stream = self.source.streams[name]
+        return self._listing(name, stream, OWN_SLACK, strict=_concludes(stream))
+
+    def _listing(
+        self, name: str, stream: Stream, slack: float, *, strict: bool, as_sent: bool = False
+    ) -> HttpSource | ChildSource:
+        """`strict`: deletes are concluded from what it does not list."""
+        shelf = self._shelves.get(name)
+        others = None if shelf is None else Reader(shelf, 0.0 if strict else slack)
+        parts = self._parts
+        own = HttpSource(
+            self.source,
+            stream,
+            parts.transport,
+            parts.keyring,
+            parts.redactor,
+            parts.where(f"streams.{name}"),
+            as_sent=as_sent,
+            others=others,
+            configured=self.source.streams[name],
+        )
+        if stream.parent is None:
+            return own
+        above = self.source.streams[stream.parent.stream]
+        several = above.parent is not None or len(above.id) > 1
+        return ChildSource(
+            stream,
+            own,
+            self._above(stream.parent.stream, above, strict=strict),
+            Parents(placeholders(self.source, stream), joined_ids=several),
+            side_by_side=self.source.limits.concurrency,
+        )
+
+    def _above(self, name: str, stream: Stream, *, strict: bool) -> HttpSource | ChildSource:
+        """What is gone among them, and which of them are in order, is for their own stream to say."""
+        listed = stream.model_copy(update={"deletes": None, "schema_": None})
+        return self._listing(name, listed, SLACK, strict=strict, as_sent=True)
+
+
+def _concludes(stream: Stream) -> bool:
+    return stream.deletes is not None and stream.deletes.sweep is not None

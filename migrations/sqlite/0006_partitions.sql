@@ -1,0 +1,5 @@
+-- The ids of one partition of a stream (the records of one parent) are forgotten by its own order.
+
+ALTER TABLE seen ADD COLUMN partition TEXT NOT NULL DEFAULT '';
+CREATE INDEX seen_partition ON seen (source, stream, partition, position)
+    WHERE partition <> '' AND position IS NOT NULL;
