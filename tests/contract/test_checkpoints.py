@@ -79,9 +79,11 @@ async def test_of_twenty_claims_at_once_one_succeeds(state: State) -> None:
 async def test_a_claim_sees_what_the_holder_before_saved_in_the_instant_before_it(state: State) -> None:
     for turn in range(1, 11):
         claim = await claimed(state, ttl=SHORT)
+        first = b'{"turn": %d}' % turn
+        await state.checkpoints.save(claim, Save(first))  # a lease that only expired is still good
 
-        async def saves(claim: Claim = claim, turn: int = turn) -> list[bytes]:
-            saved = []
+        async def saves(claim: Claim = claim, turn: int = turn, first: bytes = first) -> list[bytes]:
+            saved = [first]
             for n in itertools.count():
                 cursor = b'{"turn": %d, "n": %d}' % (turn, n)
                 try:
