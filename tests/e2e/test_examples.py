@@ -91,7 +91,7 @@ async def test_an_example_reads_its_exchange_to_the_end(name: str, monkeypatch: 
     records = [record for page in pages for record in page.records]
     assert len(pages) == 2
     assert not [refused for page in pages for refused in page.refused]
-    assert not report.notices
+    assert set(report.notices) <= {"slipping"}  # tokens that count rows or pages
     assert [record.id for record in records] == expected.ids
     assert (records[-1].version or "").startswith(expected.version)
     assert records[0].key == expected.key
