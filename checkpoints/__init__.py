@@ -135,6 +135,9 @@ class Checkpoints(Protocol):
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         """The version published last, for those of the ids that are remembered; that of a delete behind DEAD."""
 
+    async def keys(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        """The keys of those of the ids that are remembered with one that is not the id itself."""
+
     async def missing(
         self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
     ) -> Sequence[Missing]:

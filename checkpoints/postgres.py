@@ -122,6 +122,17 @@ class PostgresCheckpoints:
             )
         return {name: DEAD + version if dead else version for name, version, dead in rows}
 
+    async def keys(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        async with self._postgres.transaction() as connection:
+            rows = await connection.fetch(  # as `seen` does it
+                """SELECT found.id, key FROM unnest($3::text[]) AS wanted (id) CROSS JOIN LATERAL (
+                       SELECT id, key FROM ingest.seen
+                       WHERE source = $1 AND stream = $2 AND id = wanted.id AND key IS NOT NULL OFFSET 0) AS found""",
+                *stream,
+                ids,
+            )
+        return dict(map(tuple, rows))
+
     async def missing(
         self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
     ) -> Sequence[Missing]:

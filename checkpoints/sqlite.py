@@ -65,6 +65,9 @@ class SqliteCheckpoints:
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._database.read(lambda connection: _seen(connection, stream, ids))
 
+    async def keys(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        return await self._database.read(lambda connection: _keys(connection, stream, ids))
+
     async def missing(
         self, stream: StreamId, sweep: int, after: str, limit: int, *, twice: bool = False
     ) -> Sequence[Missing]:
@@ -336,6 +339,15 @@ def _cursors(connection: sqlite3.Connection, stream: StreamId, partitions: Seque
         (*stream, _array(partitions)),
     )
     return {partition: cursor.encode() for partition, cursor in rows}
+
+
+def _keys(connection: sqlite3.Connection, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+    rows = connection.execute(
+        """SELECT id, key FROM seen WHERE source = ? AND stream = ? AND key IS NOT NULL
+           AND id IN (SELECT value FROM json_each(?))""",
+        (*stream, _array(ids)),
+    )
+    return dict(rows.fetchall())
 
 
 def _keep(connection: sqlite3.Connection, claim: Claim, event_id: str, payload: bytes, headers: bytes) -> None:

@@ -205,6 +205,8 @@ class Poller:
 
     async def _not_seen(self, page: Page) -> tuple[Sequence[SourceRecord], list[Seen]]:
         """The records that are not what was published last for their id, and what to remember of them."""
+        if page.keyless:
+            page = replace(page, records=await self._with_keys(page.records))
         ids = [record.id for record in page.records]
         known = {} if self.in_flight else await self._known(ids)
         before = frozenset(known) if page.whole else frozenset()
@@ -232,6 +234,12 @@ class Poller:
     async def _partitions(self, names: Sequence[str]) -> Mapping[str, bytes]:
         look_up = self._checkpoints.cursors
         return await self._persist("look up the cursors", lambda: look_up(self._target.stream, names))
+
+    async def _with_keys(self, deletes: Sequence[SourceRecord]) -> Sequence[SourceRecord]:
+        """A delete goes where the events of its record went."""
+        look_up, ids = self._checkpoints.keys, [one.id for one in deletes]
+        keys = await self._persist("look up keys", lambda: look_up(self._target.stream, ids)) if ids else {}
+        return [replace(one, key=keys.get(one.id, one.key)) for one in deletes]
 
     async def _known(self, ids: Sequence[str]) -> dict[str, str]:
         """The version published last, for those of the ids that are remembered."""

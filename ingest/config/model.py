@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ingest.config import placeholders
 from ingest.config.auth import ApiKey, Auth, Basic, OAuth2, Probe
-from ingest.config.deletes import Deletes, Expect, SweepPlan
+from ingest.config.deletes import Deletes, Expect, FeedPlan, SweepPlan, feeds
 from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.pagination import (
     AnyPaginate,
@@ -74,6 +74,7 @@ __all__ = [
     "Deletes",
     "Duration",
     "Expect",
+    "FeedPlan",
     "GraphQL",
     "Hmac",
     "Incremental",
@@ -325,6 +326,7 @@ class Source(Part):
         yield from _without_credentials(self)
         yield from self._unreachable()
         yield from kinship(self)
+        yield from feeds(self)
         for path, placeholder in self.placeholders():
             for name, stream in self.streams.items():
                 if wanting := stream.wanting(placeholder):

@@ -12,7 +12,6 @@ _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
     _STREAM: "attempts catch_up conditional cron jitter job overlap "
     "timezone",
-    f"{_STREAM}.deletes": "feed soft",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",
 }

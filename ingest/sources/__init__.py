@@ -64,6 +64,7 @@ class Page(msgspec.Struct, frozen=True):
     whole: bool = False  # one of a listing that leaves nothing out
     listed: Sequence[str] | None = None  # ids of all that the API listed, where they are not those of `records`
     gaps: int = 0  # answers that were left out because `errors` says so
+    keyless: bool = False  # its records are deletes without the keys of what they delete
     partition: str = ""  # that it belongs to, where a stream is listed in parts
     partitions: Mapping[str, bytes | None] = NO_PARTITIONS  # cursors that are saved with its own; None: no more
     partitions_limit: int | None = None  # how many are kept

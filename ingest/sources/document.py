@@ -9,13 +9,12 @@ from typing import Any
 import msgspec
 
 from ingest.paths import Step, keys
-from ingest.sources.slices import Strict, Tolerant, Undecodable, built
+from ingest.sources.slices import Strict, Tolerant, Undecodable
 
 Part = msgspec.Raw | dict[str, Any] | list[Any]
 """A piece of JSON: as it came, or taken apart."""
 
 _OBJECT, _LIST = b"{"[0], b"["[0]
-_PLAIN = msgspec.json.Decoder(float_hook=float)
 
 
 class Document:
@@ -71,8 +70,3 @@ class Document:
         if not self._tolerant:
             return list(Strict().items(value))
         return [msgspec.Raw(bytes(item)) for item in Tolerant().items(value)]
-
-    def plain(self) -> object:
-        """As an expression sees it: fractions are doubles."""
-        found: object = built(_PLAIN, self.text)
-        return found

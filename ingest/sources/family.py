@@ -4,17 +4,21 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from ingest.config.model import Source, Stream
+from ingest.config.model import Deletes, Source, Stream
 from ingest.redaction import Redactor
 from ingest.sources.auth.keyring import Keyring
 from ingest.sources.bounds import placeholders
 from ingest.sources.children import ChildSource
+from ingest.sources.feed import FedSource
 from ingest.sources.http import Fetched, HttpSource
 from ingest.sources.parent import Parents
 from ingest.sources.shelf import Reader, Shelf
 from ingest.sources.transport import Transport
 
 OWN_SLACK, SLACK = 1.0, 60.0  # seconds that an answer may be old when a listing begins: of the stream, for its children
+
+
+Listed = HttpSource | ChildSource | FedSource
 
 
 class Parts(NamedTuple):
@@ -35,9 +39,29 @@ class Family:
         above = {stream.parent.stream for stream in self.source.streams.values() if stream.parent is not None}
         self._shelves: dict[str, Shelf[Fetched]] = {name: Shelf(attrgetter("size")) for name in above}
 
-    def stream(self, name: str) -> HttpSource | ChildSource:
+    def stream(self, name: str) -> Listed:
         stream = self.source.streams[name]
-        return self._listing(name, stream, OWN_SLACK, strict=_concludes(stream))
+        own = self._listing(name, stream, OWN_SLACK, strict=_concludes(stream))
+        feed = stream.deletes.feed if stream.deletes is not None else None
+        return own if feed is None else FedSource(own, self._feed(feed.stream), feed)
+
+    def _feed(self, name: str) -> HttpSource:
+        return self._requests(name, _beside(self.source.streams[name]), None, as_sent=True)
+
+    def _requests(self, name: str, stream: Stream, others: Reader[Fetched] | None, *, as_sent: bool) -> HttpSource:
+        _, transport, keyring, redactor, where = self._parts
+        at = where(f"streams.{name}")
+        return HttpSource(
+            self.source,
+            stream,
+            transport,
+            keyring,
+            redactor,
+            at,
+            as_sent=as_sent,
+            others=others,
+            configured=self.source.streams[name],
+        )
 
     def _listing(
         self, name: str, stream: Stream, slack: float, *, strict: bool, as_sent: bool = False
@@ -45,18 +69,7 @@ class Family:
         """`strict`: deletes are concluded from what it does not list."""
         shelf = self._shelves.get(name)
         others = None if shelf is None else Reader(shelf, 0.0 if strict else slack)
-        parts = self._parts
-        own = HttpSource(
-            self.source,
-            stream,
-            parts.transport,
-            parts.keyring,
-            parts.redactor,
-            parts.where(f"streams.{name}"),
-            as_sent=as_sent,
-            others=others,
-            configured=self.source.streams[name],
-        )
+        own = self._requests(name, stream, others, as_sent=as_sent)
         if stream.parent is None:
             return own
         above = self.source.streams[stream.parent.stream]
@@ -70,9 +83,14 @@ class Family:
         )
 
     def _above(self, name: str, stream: Stream, *, strict: bool) -> HttpSource | ChildSource:
-        """What is gone among them, and which of them are in order, is for their own stream to say."""
-        listed = stream.model_copy(update={"deletes": None, "schema_": None})
-        return self._listing(name, listed, SLACK, strict=strict, as_sent=True)
+        return self._listing(name, _beside(stream), SLACK, strict=strict, as_sent=True)
+
+
+def _beside(stream: Stream) -> Stream:
+    """The stream as it is listed for another: what its own listing finds gone, and which of its records are in order,
+    is for itself to say."""
+    soft = stream.deletes.soft if stream.deletes is not None else None
+    return stream.model_copy(update={"deletes": soft and Deletes(soft=soft), "schema_": None})
 
 
 def _concludes(stream: Stream) -> bool:

@@ -287,7 +287,7 @@ class Lister:
 
     @property
     def remembers_all(self) -> bool:
-        if self._wholes.sweeps:
+        if self._stream.deletes is not None:
             return True
         return self._bounds.lists_everything if self._bounds else not self._takes_tokens and self._by_keys is None
 

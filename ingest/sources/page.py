@@ -16,6 +16,7 @@ from ingest.sources.conformance import Conformance
 from ingest.sources.decoding import Decoder
 from ingest.sources.parent import NO_PARENT, Parent
 from ingest.sources.records import RecordReader
+from ingest.sources.soft import Soft
 from ingest.sources.transform import NOWHERE, Made, Transform
 
 
@@ -44,6 +45,7 @@ class PageReader:
         self._keeper = Keeper(stream.records.keep) if stream.records.keep else None
         self._transform = Transform(stream.transform) if stream.transform else None
         self._conformance = Conformance(stream.schema_) if stream.schema_ is not None else None
+        self._soft = Soft(stream.deletes.soft) if stream.deletes and stream.deletes.soft else None
         self._reader = RecordReader(stream)
 
     @property
@@ -71,12 +73,16 @@ class PageReader:
             warnings: list[str] = []
             return self._sorted(self._made(fit, at, around, came, warnings), refused, changed, warnings, parent.id)
         found = self._reader.columns(fit, around, parent=parent.id)
+        if found is not None and self._soft is not None:
+            found = self._soft.all_marked(found, fit)
         if found is not None:
             return Read(found, refused, 0, found, changed, unknown=len(refused))
         good: list[SourceRecord] = []
         left_out: list[SourceRecord] = []
         for record, place, original in zip_longest(fit, around, came):
             one = self._reader.read(record, place, parent=parent.id)
+            if self._soft is not None and isinstance(one, SourceRecord):
+                one = self._soft.marked(one, record)
             if isinstance(one, SourceRecord):
                 good.append(one)
             elif one is not None:
@@ -142,4 +148,14 @@ class PageReader:
         at_once = self._reader.columns(sources, places, values, suffixes, parent)
         each = map(self._reader.read, sources, places, values, suffixes, repeat(parent))
         found = iter(each if at_once is None else at_once)
+        if self._soft is not None:
+            found = map(self._marked, found, sources, places, suffixes)
         return (None if one.source is None else next(found) for one in made)
+
+    def _marked(
+        self, record: SourceRecord | BadRecord | None, source: bytes, place: Place, suffix: str
+    ) -> SourceRecord | BadRecord | None:
+        if self._soft is None or not isinstance(record, SourceRecord):
+            return record
+        around = place.above[:1] if suffix else ()  # of a part, the record that it is of
+        return self._soft.marked(record, source, *map(bytes, around))

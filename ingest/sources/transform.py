@@ -16,6 +16,7 @@ from ingest.paths import JsonPath
 from ingest.sources.answers import Answer, Place
 from ingest.sources.casting import CASTS
 from ingest.sources.document import Document
+from ingest.sources.expression import predicate
 from ingest.sources.slices import Undecodable
 
 NOWHERE = Place(())
@@ -152,20 +153,8 @@ def _adder(path: JsonPath, value: msgspec.Raw) -> Callable[[Document], None]:
 
 
 def _filter(expression: str) -> Change:
-    import jmespath  # only those who write an expression wait for it
-    from jmespath.exceptions import JMESPathError
-
-    compiled = jmespath.compile(expression)
-
-    def passes(document: Document) -> bool:
-        try:
-            found = compiled.search(document.plain())
-        except (JMESPathError, TypeError, ValueError) as exc:
-            reason = " ".join(str(exc).split())
-            raise _bad(f"`filter: {expression}` cannot be answered: {reason}", "bad_filter") from exc
-        return found is not None and found is not False and found not in ("", [], {})
-
-    return passes
+    passes = predicate(expression, "filter", "transform")
+    return lambda document: passes(document.text)
 
 
 def json_text(value: str | int | float | Decimal | bool | None) -> bytes:

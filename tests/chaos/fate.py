@@ -143,6 +143,9 @@ class DoomedCheckpoints:
     async def seen(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
         return await self._checkpoints.seen(stream, ids)
 
+    async def keys(self, stream: StreamId, ids: Sequence[str]) -> Mapping[str, str]:
+        return await self._checkpoints.keys(stream, ids)
+
     async def cursors(self, stream: StreamId, partitions: Sequence[str]) -> Mapping[str, bytes]:
         return await self._checkpoints.cursors(stream, partitions)
 

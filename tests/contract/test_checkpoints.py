@@ -411,3 +411,11 @@ async def test_a_superseded_holder_notes_no_sweep(state: State) -> None:
         await state.checkpoints.save(old, Save(b"2", sweep=2, listed=["r1"], missed=True))
     assert await gone(state, 2) == [("r1", None)]
     assert await gone(state, 3, twice=True) == []
+
+
+async def test_keys_that_are_not_the_id_are_told(state: State) -> None:
+    claim = await claimed(state)
+    seen = [Seen("r1", "v", None, "k1"), Seen("r2", "v", None), Seen("r3", "v", None, "k3", dead=True)]
+    await state.checkpoints.save(claim, Save(b"1", seen=seen))
+    assert await state.checkpoints.keys(STREAM, ["r1", "r2", "r3", "r4"]) == {"r1": "k1", "r3": "k3"}
+    assert await state.checkpoints.keys(OTHER, ["r1"]) == {}

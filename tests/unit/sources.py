@@ -12,16 +12,13 @@ from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, SourceRecord
 from ingest.sources.auth import State
 from ingest.sources.auth.keyring import Reading, open_keyring
-from ingest.sources.children import ChildSource
 from ingest.sources.clock import SYSTEM, Clock
-from ingest.sources.family import Family, Parts
+from ingest.sources.family import Family, Listed, Parts
 from ingest.sources.gate import Gate
-from ingest.sources.http import HttpSource
 from ingest.sources.transport import open_transport
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer, Request, Style
 
-Listed = HttpSource | ChildSource
 Keys = Mapping[str, Any]
 NONE: Keys = {}
 QUICK = {"attempts": 3, "base": "1ms", "cap": "2ms"}

@@ -36,6 +36,10 @@ def one(keys: str) -> str:
         ("id: [id, 5]", "46: write a path: id, a.b, $.data"),
         ("parent: {stream: repos, skip_on: [200]}", "71: `skip_on` must be at least 400"),
         ("parent: {stream: repos, state: global}", "68: `state` must be `per_parent`"),
+        (
+            "id: a, deletes: {soft: 'a ='}",
+            "60: `a =` is no JMESPath expression: Bad jmespath expression: Unknown token '=':",
+        ),
         ("parent: {stream: a, changed: true}", "57: unknown key `changed`, did you mean `changed_only`?"),
         ("id: ^.", "41: an empty path"),
         ("id: header.x, key: ^.a.", "56: cannot read the path '^.a.' at '.'"),
@@ -56,7 +60,7 @@ def one(keys: str) -> str:
         ('transform: [{add: {"a[*].b": 1}}]', "55: `a[*].b` is no single place in objects; write a.b"),
         (
             'transform: [{filter: "a[?"}]',
-            '58: `a[?` is no JMESPath expression: Invalid jmespath expression: Incomplete expression:',
+            "58: `a[?` is no JMESPath expression: Invalid jmespath expression: Incomplete expression:",
         ),
         (
             "transform: [{filter: a}, {explode: b}, {explode: c}]",
@@ -263,7 +267,7 @@ def one(keys: str) -> str:
             "incremental: {type: integer, field: x, since: {param: p, first: soon}}",
             "101: `first` must be a whole number or `unfiltered`",
         ),
-        ("id: id, deletes: {}", "54: says nothing; write `sweep`"),
+        ("id: id, deletes: {}", "54: says nothing; write `sweep`, `soft` or `feed`"),
         ("deletes: {sweep: {every: 1d}}", "46: `deletes` needs `id`: what is gone has no record to hash"),
         ("expect: {max_drop: 5}", "56: `5` is no share; write a percentage: 50%"),
         ("incremental: keyset", "50: `type: keyset` needs `paginate: {type: keyset}`: its fields are the cursor"),
@@ -395,6 +399,27 @@ def test_parents_that_are_none_are_refused(keys: str, above: str, message: str) 
     if keys.startswith("path"):
         text = text.replace('path: "/x/{parent.id}", records: $, ', "records: $, ")
     assert mistakes(text) == [f"ingest.yaml:{message}"]
+
+
+@pytest.mark.parametrize(
+    ("feed", "message"),
+    [
+        ("{stream: repo, id: a}", "100: no stream `repo` in this source; it has repos, issues"),
+        (
+            "{stream: issues, id: a}",
+            "100: `issues` is this stream; rows that say of themselves that they are gone are `soft`",
+        ),
+        ("{stream: repos}", "91: `id` is missing"),
+        ("{stream: repos, id: []}", "111: `id` must not be empty"),
+        ('{stream: repos, id: a, match: "("}', "121: `(` is no regular expression:"),
+        ("{stream: repos, id: [a, b], match: x}", "126: `match` looks at one text; `id` has several paths"),
+        ('{stream: repos, id: a, where: "a ="}', "121: `a =` is no JMESPath expression:"),
+    ],
+)
+def test_feeds_that_tell_nothing_are_refused(feed: str, message: str) -> None:
+    text = FAMILY.format(keys=f"id: id, parent: repos, deletes: {{feed: {feed}}}", above="id: id")
+    [line] = mistakes(text)
+    assert line.startswith(f"ingest.yaml:7:{message}")
 
 
 def test_a_placeholder_of_the_source_must_be_filled_in_every_stream() -> None:

@@ -61,6 +61,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Until": model.Until,
     "Deletes": model.Deletes,
     "Sweep": model.SweepPlan,
+    "Feed": model.FeedPlan,
     "Expect": model.Expect,
     "A consumer": model.StoreConsumer,
     "Batch": model.BatchLimits,
