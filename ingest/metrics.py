@@ -80,3 +80,31 @@ record_to_row = Histogram(
     buckets=SECONDS,
 )
 dead_letters = Counter("ingest_dlq_records_total", "Dead letters by where and why", ("topic", "stage", "code"))
+
+# ---- jobs, schedules, workers
+jobs = Gauge(
+    "ingest_jobs",
+    "Jobs by state: ready, scheduled, retrying, running, expired (no sign of life), dead",
+    ("source", "state"),
+)
+oldest_ready = Gauge("ingest_job_oldest_ready_seconds", "For how long the oldest job that could run waits", ("source",))
+claim_seconds = Histogram(
+    "ingest_job_claim_seconds", "Writing down what ended and claiming what is next, one transaction", buckets=SECONDS
+)
+job_seconds = Histogram("ingest_job_duration_seconds", "One attempt at a job", ("source", "kind"), buckets=SECONDS)
+attempts = Counter("ingest_job_attempts_total", "Attempts at jobs by how they ended", ("source", "outcome"))
+leases_lost = Counter("ingest_lease_lost_total", "Jobs that this worker lost while it was at them", ("source",))
+rescued = Counter(
+    "ingest_rescued_total", "Jobs that this worker took back from ones without a sign of life", ("source",)
+)
+tick_lateness = Histogram(
+    "ingest_schedule_tick_lateness_seconds", "From a tick to its job", ("schedule",), buckets=(*SECONDS, 3600)
+)
+ticks = Counter("ingest_schedule_ticks_total", "Ticks that this process decided, by outcome", ("schedule", "outcome"))
+told = Counter("ingest_notify_total", "Messages to `notify`: told, or failed and tried again", ("event", "outcome"))
+listen_degraded = Gauge("ingest_notify_degraded", "1 while Postgres does not wake us and jobs are polled for")
+sqlite_busy = Counter("ingest_sqlite_busy_retries_total", "Times that another writer of the SQLite file was waited for")
+sqlite_wal_bytes = Gauge("ingest_sqlite_wal_bytes", "Size of the WAL of the SQLite file that jobs are in")
+oldest_xmin = Gauge(
+    "ingest_pg_oldest_xmin_seconds", "Age of the oldest transaction that keeps Postgres from removing dead rows"
+)

@@ -191,9 +191,16 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
+            _count_busy()
             time.sleep(random.uniform(*BUSY_SLEEP))
         else:
             return
+
+
+def _count_busy() -> None:
+    from ingest import metrics  # most processes never wait, and do without
+
+    metrics.sqlite_busy.inc()
 
 
 def translated(path: Path, exc: BaseException) -> IngestError | None:

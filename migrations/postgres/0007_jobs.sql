@@ -29,6 +29,7 @@ CREATE TABLE ingest.jobs (
     last_error       text,
     dead_reason      text,                   -- permanent | exhausted | cancelled
     deaths           integer NOT NULL DEFAULT 0,   -- of earlier jobs of its schedule, folded into this dead one
+    note             text,                   -- what a person did last, who and when
     created_at       timestamptz NOT NULL DEFAULT clock_timestamp(),
     finished_at      timestamptz,
     CHECK ((state = 'running') = (lease_until IS NOT NULL)),
@@ -127,3 +128,14 @@ CREATE TABLE ingest.tallies (
     seconds double precision NOT NULL DEFAULT 0,
     PRIMARY KEY (source, minute, worker)
 ) WITH (fillfactor = 50);
+
+-- What people are told of, once each: a row lasts as long as the incident does.
+CREATE TABLE ingest.incidents (
+    name        text PRIMARY KEY,         -- EVENT/JOB or EVENT/SCHEDULE
+    event       text NOT NULL,
+    message     text NOT NULL,
+    opened_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    told_at     timestamptz,              -- NULL: not yet
+    tries       integer NOT NULL DEFAULT 0,
+    next_try_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);

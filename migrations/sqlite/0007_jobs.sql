@@ -29,6 +29,7 @@ CREATE TABLE jobs (
     last_error       TEXT,
     dead_reason      TEXT,                   -- permanent | exhausted | cancelled
     deaths           INTEGER NOT NULL DEFAULT 0,   -- of earlier jobs of its schedule, folded into this dead one
+    note             TEXT,                   -- what a person did last, who and when
     created_at       INTEGER NOT NULL,
     finished_at      INTEGER,
     CHECK ((state = 'running') = (lease_until IS NOT NULL)),
@@ -123,4 +124,15 @@ CREATE TABLE tallies (
     failed  INTEGER NOT NULL DEFAULT 0,      -- attempts that ended in retry, dead or lost
     seconds REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (source, minute, worker)
+) WITHOUT ROWID;
+
+-- What people are told of, once each: a row lasts as long as the incident does.
+CREATE TABLE incidents (
+    name        TEXT PRIMARY KEY,         -- EVENT/JOB or EVENT/SCHEDULE
+    event       TEXT NOT NULL,
+    message     TEXT NOT NULL,
+    opened_at   INTEGER NOT NULL,
+    told_at     INTEGER,                  -- NULL: not yet
+    tries       INTEGER NOT NULL DEFAULT 0,
+    next_try_at INTEGER NOT NULL
 ) WITHOUT ROWID;
