@@ -197,15 +197,21 @@ class ScheduleSpec(NamedTuple):
     fires_at_once: bool = False  # when it is new: an interval begins now, a cron at its next time
 
 
+NEVER = 0.0
+"""The cursor of a new schedule that fires at once: its latest tick does, whenever that was."""
+
+
 class Schedule(msgspec.Struct, frozen=True):
     """As the database has it. `now`: its clock when it was read."""
 
     id: str
     spec: str
+    digest: str
     cursor_at: float  # every tick up to here has been decided
     now: float
     paused: bool = False
     note: str | None = None  # why it is paused, or what a person wrote
+    resumed_at: float | None = None  # ticks from cursor_at up to here fell into a pause and do not fire
     running: int | None = None  # the live job that a policy of no overlap would wait for
 
 
@@ -242,10 +248,12 @@ class Fire(NamedTuple):
 
 
 class Firing(msgspec.Struct, frozen=True):
-    """What is decided of a schedule for (cursor_at, cursor_to]."""
+    """What is decided of a schedule for (cursor_at, cursor_to], at least one tick. It is refused as a whole when the
+    schedule was edited or paused, or somebody else decided some of it, since it was read."""
 
     id: str
-    digest: str  # of the spec that it was decided by; refused when the schedule was edited meanwhile
+    digest: str  # of the spec that it was decided by
+    cursor_at: float  # as it was read
     cursor_to: float
     fires: Sequence[Fire]
     skips: Sequence[Skip]
@@ -254,7 +262,7 @@ class Firing(msgspec.Struct, frozen=True):
 
 
 class Fired(NamedTuple):
-    """What this call did; a tick that another replica decided first is in none of them."""
+    """What this call did; nothing where the firing was refused."""
 
     enqueued: Sequence[tuple[float, int]]  # tick and job
     skipped: int  # ticks
@@ -272,19 +280,21 @@ class Tick(NamedTuple):
 
 
 class Schedules(Protocol):
-    """Any number of replicas decide ticks side by side; the key of a tick lets one of them through, and its job comes
-    to be in the same transaction. Every tick that does not fire has a row that says why."""
+    """Any number of replicas decide ticks side by side. Whoever moves the cursor on decided, and the key of a tick lets
+    nobody through a second time; its job comes to be in the same transaction. Every tick that does not fire has a row
+    that says why. Raises StoreUnavailable: then it may have happened or not, and may be repeated."""
 
     async def declare(self, specs: Sequence[ScheduleSpec], prefix: str = "") -> Sequence[str]:
         """These are the schedules now. What is new or edited begins now: nothing of the past fires. One whose id begins
-        with `prefix` and that is not named is paused, as not configured; one that comes back begins now. Returns the
-        ids of new ones. May be repeated."""
+        with `prefix` and that is not named is paused, as not in the configuration; one that comes back begins now,
+        paused where a person had paused it. Returns the ids of new ones."""
 
     async def load(self, ids: Sequence[str]) -> Sequence[Schedule]:
         """Those of them that exist; none named: all."""
 
     async def fire(self, firing: Firing, decided_by: str) -> Fired:
-        """Ticks, their jobs and the cursor in one transaction. May be repeated."""
+        """Ticks, their jobs and the cursor in one transaction. Who comes second waits for the first: then nothing is
+        left for it to do, or, where the first was rolled back, all of it."""
 
     async def trigger(self, id: str, job: NewJob, decided_by: str, overlap: Overlap) -> int | None:
         """A job now, tick or no tick, paused or not; None where the policy of overlap is against it."""
@@ -293,7 +303,8 @@ class Schedules(Protocol):
         """False: there is no such schedule."""
 
     async def resume(self, id: str, *, catch_up: bool) -> bool:
-        """From now on, with a row for the ticks that were missed; `catch_up`: from where it was paused."""
+        """From now on: the ticks that were missed get a row as they are decided. `catch_up`: from where it was paused.
+        False: there is no such schedule."""
 
     async def ticks(self, id: str, outcomes: Sequence[TickOutcome], limit: int) -> Sequence[Tick]:
         """Newest first."""

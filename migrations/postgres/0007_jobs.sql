@@ -41,6 +41,7 @@ CREATE INDEX jobs_running ON ingest.jobs (source, id) WHERE state = 'running';
 CREATE INDEX jobs_done ON ingest.jobs (finished_at) WHERE state = 'done';
 CREATE INDEX jobs_live ON ingest.jobs (state, source, run_at) WHERE state IN ('pending', 'running', 'dead');
 CREATE INDEX jobs_schedule ON ingest.jobs (schedule, id) WHERE schedule IS NOT NULL;
+CREATE INDEX jobs_of_schedule ON ingest.jobs (schedule) WHERE schedule IS NOT NULL AND state IN ('pending', 'running');
 CREATE UNIQUE INDEX jobs_dedupe ON ingest.jobs (dedupe_key)
     WHERE dedupe_key IS NOT NULL AND state IN ('pending', 'running');
 CREATE INDEX jobs_deduped ON ingest.jobs (dedupe_key, finished_at)
@@ -81,13 +82,14 @@ CREATE TABLE ingest.queues (
 );
 
 CREATE TABLE ingest.schedules (
-    id        text PRIMARY KEY,
-    spec      text NOT NULL,
-    digest    text NOT NULL,
-    cursor_at timestamptz NOT NULL,          -- every tick up to here has been decided; never moves back
-    paused_at timestamptz,
-    note      text,
-    absent    boolean NOT NULL DEFAULT false -- paused because it is not configured any more
+    id         text PRIMARY KEY,
+    spec       text NOT NULL,
+    digest     text NOT NULL,
+    cursor_at  timestamptz NOT NULL,         -- every tick up to here has been decided; 1970: it is new, its latest fires
+    paused_at  timestamptz,                  -- by a person
+    resumed_at timestamptz,                  -- ticks up to here fell into a pause
+    note       text,
+    absent     boolean NOT NULL DEFAULT false -- paused because it is not configured any more
 );
 
 CREATE TABLE ingest.ticks (

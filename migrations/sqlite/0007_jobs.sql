@@ -40,6 +40,7 @@ CREATE INDEX jobs_running ON jobs (source, lease_until) WHERE state = 'running';
 CREATE INDEX jobs_done ON jobs (finished_at) WHERE state = 'done';
 CREATE INDEX jobs_live ON jobs (state, source, run_at) WHERE state IN ('pending', 'running', 'dead');
 CREATE INDEX jobs_schedule ON jobs (schedule, id) WHERE schedule IS NOT NULL;
+CREATE INDEX jobs_of_schedule ON jobs (schedule) WHERE schedule IS NOT NULL AND state IN ('pending', 'running');
 CREATE UNIQUE INDEX jobs_dedupe ON jobs (dedupe_key)
     WHERE dedupe_key IS NOT NULL AND state IN ('pending', 'running');
 CREATE INDEX jobs_deduped ON jobs (dedupe_key, finished_at) WHERE dedupe_for IS NOT NULL AND state = 'done';
@@ -78,13 +79,14 @@ CREATE TABLE queues (
 ) WITHOUT ROWID;
 
 CREATE TABLE schedules (
-    id        TEXT PRIMARY KEY,
-    spec      TEXT NOT NULL,
-    digest    TEXT NOT NULL,
-    cursor_at INTEGER NOT NULL,              -- every tick up to here has been decided; never moves back
-    paused_at INTEGER,
-    note      TEXT,
-    absent    INTEGER NOT NULL DEFAULT 0     -- paused because it is not configured any more
+    id         TEXT PRIMARY KEY,
+    spec       TEXT NOT NULL,
+    digest     TEXT NOT NULL,
+    cursor_at  INTEGER NOT NULL,             -- every tick up to here has been decided; 0: it is new, its latest fires
+    paused_at  INTEGER,                      -- by a person
+    resumed_at INTEGER,                      -- ticks up to here fell into a pause
+    note       TEXT,
+    absent     INTEGER NOT NULL DEFAULT 0     -- paused because it is not configured any more
 ) WITHOUT ROWID;
 
 CREATE TABLE ticks (
