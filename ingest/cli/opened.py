@@ -32,8 +32,8 @@ async def open_source(
     clients: "AnyClients | None" = None,
     trace: "Trace | None" = None,
 ) -> Opened:
-    """`alone`: the pace is ours, not shared with whoever else asks. `clients`: in place of those that ask the API.
-    `trace` is told every exchange."""
+    """`alone`: the pace is ours, not shared with whoever else asks. `clients`: in place of those that ask the API, at
+    any pace. `trace` is told every exchange."""
     with lightly():  # the other verbs do without an HTTP client
         from ingest.sources.auth import State
         from ingest.sources.auth.keyring import Reading, keeps_tokens, open_keyring
@@ -43,11 +43,12 @@ async def open_source(
 
     where = app.loaded.within(f"sources.{name}")
     source = resolve(app.config.sources[name], app.redactor, where)
-    gate = Gate(name, source.limits, None if alone else await app.rates(), app.holder)
+    offline = clients is not None
+    limits = source.limits.model_copy(update={"rate": None}) if offline else source.limits
+    gate = Gate(name, limits, None if alone else await app.rates(), app.holder)
     transport = await stack.enter_async_context(
         open_transport(source, app.redactor, where=where, gate=gate, clients=clients, trace=trace)
     )
-    offline = clients is not None
     part = app.config.sources[name]
     reading = Reading(files(part), lambda secrets: resolve(part, secrets, where))
     state = State(*await app.tokens(), app.holder) if keeps_tokens(source) and not offline else None

@@ -236,7 +236,7 @@ class Lister:
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
         doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
-        told = tuple(self._notices(received, state, progress, read))
+        told = tuple(self._notices(received, state, progress, read, isinstance(after, Stop)))
         return self._turn(state, _Answered(read, count, progress, after, doubt, told), now)
 
     def _asked_at(self, listing: Listing, asked: int) -> Listing:
@@ -387,14 +387,16 @@ class Lister:
         asks_for_new = self._bounds is not None and not self._bounds.lists_everything
         return asks_for_new and not self._wholes.sweeps and is_counted(self._stream.paginate, page)
 
-    def _notices(self, received: Received | None, state: State, progress: Progress, read: Read) -> Iterator[Notice]:
+    def _notices(
+        self, received: Received | None, state: State, progress: Progress, read: Read, ended: bool
+    ) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
             yield notices.DISORDER
         if state.expired:
             yield notices.EXPIRED
         if state.listing.n == 1 and self._may_slip(state.listing.page):
             yield notices.SLIPPING
-        yield from notices.of_page(self._stream.paginate, state.listing, received)
+        yield from notices.of_page(self._stream.paginate, state.listing, received, ended=ended)
         if read.changed:
             yield notices.mended(read.changed)
         if read.warnings:

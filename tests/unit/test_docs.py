@@ -13,6 +13,7 @@ from ingest.cli import app
 from ingest.config.loader import load, parse
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 README = (ROOT / "README.md").read_text()
 SECURITY = (ROOT / "docs" / "security.md").read_text()
 OPERATIONS = (ROOT / "docs" / "operations.md").read_text()
@@ -75,6 +76,25 @@ def test_every_verb_is_in_the_readme(verb: str) -> None:
     assert re.search(rf"^\| .*`[^`]*\b{name}\b[^`]*\b{sub}", README, re.MULTILINE)
 
 
-def test_the_readme_names_only_files_that_exist() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README):
-        assert (ROOT / target).exists(), target
+def anchors(text: str) -> set[str]:
+    """As GitHub makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#:\s]*)(?:#([^)\s]*))?\)", page.read_text()):
+        found = page.parent / target if target else page
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found.read_text()), f"{target}#{anchor}"
+
+
+def test_every_page_about_sources_is_in_their_index() -> None:
+    folder = ROOT / "docs" / "sources"
+    linked = set(re.findall(r"\]\((\w+\.md)\)", (folder / "README.md").read_text()))
+    assert linked | {"README.md"} == {page.name for page in folder.glob("*.md")}
+
+
+def test_every_page_is_in_the_readme() -> None:
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= set(re.findall(r"\]\(([^)#:]+)\)", README))

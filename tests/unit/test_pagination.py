@@ -487,14 +487,18 @@ FROM = {"type": "integer", "field": "id", "since": {"param": "from", "first": 3}
         ([page(1, 2), page(2, 3), page(3)], {}),
         ([page(3)], {"incremental": FROM}),
         ([page(3, 4), page(4)], {"incremental": FROM}),
+        ([page(1), page(1)], {}),
     ],
 )
 async def test_a_keyset_that_lists_its_row_again_ends_where_nothing_is_behind_it(
     api: FakeApi, pages: list[Any], incremental: dict[str, Any]
 ) -> None:
     say(api, pages)
-    listed = await list_all(api.url, {"paginate": INCLUDED, **incremental})
+    watch = Watching()
+    async with opened(api.url, {"paginate": INCLUDED, **incremental}) as source:
+        listed = await read(source, watch=watch)
     assert len(listed) == len(pages)
+    assert not watch.notices
     assert listed[-1].stop == f"nothing behind id {listed[-1].records[-1].id}"
 
 
