@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from checkpoints import Checkpoints, Claim, Missing, Save, Seen, StreamId, noted
+from checkpoints import RESERVED, Checkpoints, Claim, Missing, Save, Seen, StreamId, noted
 from ingest import deadletter, metrics
 from ingest.changes import Changes
 from ingest.errors import BadRecord, ConfigError, Transient
@@ -28,7 +28,7 @@ from ingest.eventlog.place import same_place
 from ingest.report import Outcome, Report
 from ingest.retry import backoff
 from ingest.sources import Page, Refused, Source, SourceRecord, Sweep
-from ingest.sources.cursor import describe
+from ingest.sources.cursor import describe, unconditional
 from ingest.sources.identity import bounded_id, version_hash
 from ingest.sources.times import rfc3339
 
@@ -80,6 +80,7 @@ class Poller:
         self._changes = changes or Changes()
         self._seen_in = claim.seen_in  # until `run` asks
         self._moved = False  # what was seen was published somewhere else
+        self._afresh = False  # and so is all that is read in this run
         self._asks = claim.seen > 0  # the database remembers ids that this run did not publish
         self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
@@ -99,7 +100,11 @@ class Poller:
 
         Raises Transient, Permanent and Superseded; what was saved before stays good."""
         await self._look_where()
-        pages = self._source.pages(self._claim.cursor, self._report, self._partitions)
+        self._afresh = self._moved
+        cursor = self._claim.cursor
+        if cursor is not None and self._afresh:
+            cursor = unconditional(cursor)
+        pages = self._source.pages(cursor, self._report, self._partitions)
         fetching, stopping = asyncio.ensure_future(anext(pages)), asyncio.create_task(stop.wait())
         try:
             while (page := await _unless(stop, stopping, fetching)) is not None:
@@ -233,7 +238,10 @@ class Poller:
 
     async def _partitions(self, names: Sequence[str]) -> Mapping[str, bytes]:
         look_up = self._checkpoints.cursors
-        return await self._persist("look up the cursors", lambda: look_up(self._target.stream, names))
+        found = await self._persist("look up the cursors", lambda: look_up(self._target.stream, names))
+        if not self._afresh:
+            return found
+        return {name: cursor if name == RESERVED else unconditional(cursor) for name, cursor in found.items()}
 
     async def _with_keys(self, deletes: Sequence[SourceRecord]) -> Sequence[SourceRecord]:
         """A delete goes where the events of its record went."""

@@ -228,6 +228,8 @@ class Stream(Composed):
     """What every published record must be: a JSON Schema in a file of its own."""
     parent: ParentStream | None = None
     """The stream for each of whose records this one is listed; absent: there is one listing."""
+    conditional: Flag = False
+    """Whether the API is asked for an answer only where it has another than the one before (ETag, Last-Modified)."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
     deletes: Deletes | None = None
@@ -241,11 +243,18 @@ class Stream(Composed):
         yield from _without_credentials(self)
         yield from self.bodies(self.placed())
         yield from self.unfilled()
+        yield from self._unconditional()
         if self.deletes is not None and not self.id:
             yield "deletes", "`deletes` needs `id`: what is gone has no record to hash"
         yield from exploded_twice(self.transform)
         if self.paginate.listing_cap is not None and (wanting := self._unordered()):
             yield "paginate.listing_cap", f"`listing_cap` begins again at the last cursor value, and needs {wanting}"
+
+    def _unconditional(self) -> Iterable[Mistake]:
+        if self.conditional and self.paginate.type != "none":
+            yield "conditional", "only with `paginate: none`: a first page that is the same says nothing of the second"
+        elif self.conditional and (self.method not in (None, "GET") or any(self.bodies_written())):
+            yield "conditional", "`conditional` means nothing to a request that is no GET"
 
     def _unordered(self) -> str | None:
         """What is missing for a listing that can begin at any of its rows."""

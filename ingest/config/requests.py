@@ -97,10 +97,13 @@ class Composed(Part):
     list_style: ListStyle = "repeat"
     """How a list is sent as a parameter: a=1&a=2, a=1,2, a[]=1&a[]=2 or a=[1,2]."""
 
+    def bodies_written(self) -> list[str]:
+        bodies = {"json": self.json_, "form": self.form, "graphql": self.graphql}
+        return [key for key, value in bodies.items() if value is not None]
+
     def bodies(self, placed: Iterable[tuple[str, Placed]]) -> Iterable[Mistake]:
         """`placed`: what is put into it, with its key."""
-        bodies = {"json": self.json_, "form": self.form, "graphql": self.graphql}
-        written = [key for key, value in bodies.items() if value is not None]
+        written = self.bodies_written()
         if len(written) > 1:
             yield written[1], f"a request has one body; `{written[0]}` is one already"
         for key, part in placed:

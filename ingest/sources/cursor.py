@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError
@@ -44,6 +45,14 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     doubt: str | None = None  # why nothing may be concluded from what it does not list
 
 
+class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What tells the state of an answer."""
+
+    request: str  # a mark of it, and of what becomes of the answer
+    etag: str | None = None
+    last_modified: str | None = None
+
+
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     """A round under way: the children of one parent after the other."""
 
@@ -71,6 +80,7 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag
     listing: Listing | None = None
     rows: int | None = None  # records in the last whole listing
     swept: str | None = None  # when the last sweep began from which deletes were concluded
+    validators: Validators | None = None  # of the last answer, where it was all that there is
     parents: "Cursor | None" = None  # where the next listing of the parents begins
     round: Round | None = None
 
@@ -84,6 +94,12 @@ def decode(saved: bytes) -> Cursor:
         return msgspec.json.decode(saved, type=Cursor)
     except msgspec.DecodeError as exc:
         raise ConfigError(f"the saved cursor cannot be read ({exc}): `ingest checkpoints reset` starts over") from exc
+
+
+def unconditional(saved: bytes) -> bytes:
+    """The cursor without what would let an API say that there is nothing new."""
+    cursor = decode(saved)
+    return saved if cursor.validators is None else replace(cursor, validators=None).encode()
 
 
 def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> str:

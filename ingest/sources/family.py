@@ -83,14 +83,14 @@ class Family:
         )
 
     def _above(self, name: str, stream: Stream, *, strict: bool) -> HttpSource | ChildSource:
-        return self._listing(name, _beside(stream), SLACK, strict=strict, as_sent=True)
+        return self._listing(name, _beside(stream, conditional=False), SLACK, strict=strict, as_sent=True)
 
 
-def _beside(stream: Stream) -> Stream:
+def _beside(stream: Stream, **more: object) -> Stream:
     """The stream as it is listed for another: what its own listing finds gone, and which of its records are in order,
     is for itself to say."""
     soft = stream.deletes.soft if stream.deletes is not None else None
-    return stream.model_copy(update={"deletes": soft and Deletes(soft=soft), "schema_": None})
+    return stream.model_copy(update={"deletes": soft and Deletes(soft=soft), "schema_": None, **more})
 
 
 def _concludes(stream: Stream) -> bool:

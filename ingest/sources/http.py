@@ -15,6 +15,7 @@ from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, Saved, Watch, nothing_saved
 from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
+from ingest.sources.conditional import NOT_MODIFIED
 from ingest.sources.cursor import Round
 from ingest.sources.exchange import Response
 from ingest.sources.formats import Formats, TooLarge
@@ -36,6 +37,7 @@ class Fetched(NamedTuple):
     asked: int  # microseconds since 1970
     answered: int
     skew: float  # seconds by which the API's clock is ahead of ours, as far as it matters
+    unchanged: bool = False  # the API says that its answer is the one before
 
     @property
     def size(self) -> int:
@@ -188,7 +190,8 @@ class HttpSource:
             guard.forget()
         guard.request(request)
         try:
-            fetched = await self._fetch(request, watch, first=state.listing.n == 0)
+            asked = self._lister.asking(request, state)
+            fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
         except SourceRefused as exc:
             restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
             if restarted is None and not state.listing.n:
@@ -201,7 +204,10 @@ class HttpSource:
             return self._obey(exc, state, guard, watch)
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
-        page, state = self._lister.take(fetched.received, state, fetched.asked, fetched.answered, parent)
+        if fetched.unchanged:
+            return self._lister.unchanged(state, fetched.answered)
+        received, times = fetched.received, (fetched.asked, fetched.answered)
+        page, state = self._lister.take(received, state, *times, parent, request)
         if not state.anew:  # what follows is another listing
             guard.page(page)
         return page, state
@@ -224,6 +230,8 @@ class HttpSource:
         def read(response: Response) -> Fetched:
             skew = response.skew
             times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
+            if response.status == NOT_MODIFIED:
+                return Fetched(None, *times, unchanged=True)
             answer = None if response.status in (204, 205) else self._answer(response, first=first)
             if answer is None:
                 return Fetched(None, *times)

@@ -17,7 +17,8 @@ from ingest.sources import Notice, Page, SourceRecord, Sweep, notices
 from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
-from ingest.sources.cursor import Cursor, Listing, Round, decode, fingerprint
+from ingest.sources.conditional import Conditional
+from ingest.sources.cursor import Cursor, Listing, Round, Validators, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.page import NOTHING, PageReader, Read
@@ -46,6 +47,7 @@ class State(NamedTuple):
     past: Past = Past()
     failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
     anew: bool = False  # what is asked now may be what was asked before: no circle
+    validators: Validators | None = None  # of the answer before
 
 
 class _Answered(NamedTuple):
@@ -58,6 +60,7 @@ class _Answered(NamedTuple):
     doubt: str | None
     notices: Sequence[Notice]
     gaps: int = 0
+    validators: Validators | None = None
 
 
 class Lister:
@@ -90,6 +93,7 @@ class Lister:
         self._by_keys = self._paginator if by_keys and isinstance(self._paginator, Keyset) else None
         self._wholes = Wholes(stream, part=stream.parent is not None)
         self._sweep_puts = _sweep_puts(stream)
+        self._conditional = Conditional(stream, scrub) if stream.conditional else None
         self._reader = PageReader(stream, as_sent=as_sent)
         self.fingerprint = fingerprint(source, stream, scrub)
 
@@ -108,6 +112,8 @@ class Lister:
         if cursor is None or cursor.listing is None or not self._goes_on(cursor, cursor.listing, round):
             opened = self._open_sweep if round is not None and round.aside else self._open
             state = opened(Progress(high_water, mark=mark), past, now)
+            if cursor is not None and self._conditional is not None and not state.listing.aside:
+                state = state._replace(validators=cursor.validators)
             return state if round is None else _within(round.started, state)
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
@@ -214,6 +220,10 @@ class Lister:
         puts = [*self._bounds_put(listing, values), *swept, *self._paginator.puts(listing.page)]
         return self._template.request(values, puts, listing.page.url, self._keep)
 
+    def asking(self, request: Request, state: State) -> Request:
+        """The same, for an answer only where there is another than the one before."""
+        return request if self._conditional is None else self._conditional.asking(request, state.validators)
+
     def _bounds_put(self, listing: Listing, values: Values) -> Iterator[Put]:
         for (where, pattern), text in zip(self._bounds_at, listing.window, strict=True):
             sent = text if pattern is None or text is None else filled(pattern, values)
@@ -221,7 +231,13 @@ class Lister:
                 yield Put(where, sent)
 
     def take(
-        self, received: Received | None, state: State, asked: int, now: int, parent: Parent = NO_PARENT
+        self,
+        received: Received | None,
+        state: State,
+        asked: int,
+        now: int,
+        parent: Parent = NO_PARENT,
+        request: Request | None = None,
     ) -> tuple[Page, State]:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
@@ -237,7 +253,18 @@ class Lister:
             after = Stop("a page older than what is known")
         doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
         told = tuple(self._notices(received, state, progress, read, isinstance(after, Stop)))
-        return self._turn(state, _Answered(read, count, progress, after, doubt, told), now)
+        validators = None
+        if self._conditional is not None and received is not None and request is not None and not doubt:
+            validators = self._conditional.told(request, received.headers)
+        answered = _Answered(read, count, progress, after, doubt, told, validators=validators)
+        return self._turn(state, answered, now)
+
+    def unchanged(self, state: State, now: int) -> tuple[Page, State]:
+        """The API says that its answer is the one before: there is nothing to read, and nothing to count."""
+        here = replace(state.listing, whole=False, sweep=False)
+        stop, doubt = Stop("nothing new (304)"), "the API answered that there is nothing new (304)"
+        answered = _Answered(NOTHING, 0, state.progress, stop, doubt, (), validators=state.validators)
+        return self._turn(state._replace(listing=here), answered, now)
 
     def _asked_at(self, listing: Listing, asked: int) -> Listing:
         """Its window ends no later than the API's own clock allows; what comes after is for the next run."""
@@ -261,7 +288,7 @@ class Lister:
         ended = isinstance(after, Stop)
         failed = self._wholes.lacking(listing.rows, state.past) if ended and listing.whole else None
         sweep = self._wholes.page(listing, ends=ended and failed is None)
-        following = None
+        following, validators = None, answered.validators if failed is None else None
         if ended and failed is None:
             progress = self._finish(progress, listing)
             state = state._replace(past=self._past(listing, sweep, state.past))
@@ -269,7 +296,7 @@ class Lister:
         page = Page(
             records=answered.read.records,
             refused=answered.read.refused,
-            cursor=self._cursor(progress, None if ended else listing, state.past, now),
+            cursor=self._cursor(progress, None if ended else listing, state.past, now, validators),
             remember_from=self._remember_from(progress, answered.read.listed, after),
             remember_all=self.remembers_all,
             stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
@@ -443,7 +470,9 @@ class Lister:
             doubt=doubt,
         )
 
-    def _cursor(self, progress: Progress, listing: Listing | None, past: Past, now: int) -> bytes:
+    def _cursor(
+        self, progress: Progress, listing: Listing | None, past: Past, now: int, validators: Validators | None
+    ) -> bytes:
         """`listing`: the one under way."""
         return Cursor(
             fingerprint=self.fingerprint,
@@ -453,6 +482,7 @@ class Lister:
             listing=None if listing is None else self._fit_to_save(listing),
             rows=past.rows,
             swept=past.swept,
+            validators=validators if listing is None else None,
         ).encode()
 
     def _fit_to_save(self, listing: Listing) -> Listing | None:

@@ -186,8 +186,8 @@ class Tour:
 def _worth_saving(saved: bytes) -> bytes | None:
     """None: what says nothing of where the next listing begins."""
     cursor = decode(saved)
-    says = (cursor.high_water, cursor.mark, cursor.listing) != (None, None, None)
-    return saved if says else None
+    says = (cursor.high_water, cursor.mark, cursor.listing, cursor.validators)
+    return saved if any(one is not None for one in says) else None
 
 
 async def _closed(futures: Sequence["asyncio.Future[Any]"]) -> None:

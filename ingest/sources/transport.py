@@ -24,6 +24,7 @@ from ingest.sources.auth import Credentials
 from ingest.sources.body import Broken
 from ingest.sources.clients import AnyClients, Clients
 from ingest.sources.clock import SYSTEM, Clock
+from ingest.sources.conditional import NOT_MODIFIED, is_conditional
 from ingest.sources.exchange import Exchange, Response, Trace
 from ingest.sources.gate import Gate, Told, Turn
 from ingest.sources.hosts import Hosts
@@ -159,7 +160,7 @@ class Transport:
                 raise
             watch.requested(response.answered_at - response.asked_at)
             action = limits.rules.match(response)
-            good = 200 <= response.status < 300 and action not in ("retry", "rate_limited")
+            good = _is_good(request, response.status) and action not in ("retry", "rate_limited")
             now = self.clock.wall() + response.skew
             wait = asked_wait(response.headers, limits.retry.wait_headers, now, succeeded=good)
             self._gate.owe(response.redirects)
@@ -201,6 +202,10 @@ class Transport:
     def _said(self, response: Response) -> str:
         text = self._redactor.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
         return self._redactor.scrub(f"{_described(response)}: {text!r}")
+
+
+def _is_good(request: Request, status: int) -> bool:
+    return 200 <= status < 300 or (status == NOT_MODIFIED and is_conditional(request))
 
 
 def _described(response: Response) -> str:

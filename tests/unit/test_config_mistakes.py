@@ -40,6 +40,11 @@ def one(keys: str) -> str:
             "id: a, deletes: {soft: 'a ='}",
             "60: `a =` is no JMESPath expression: Bad jmespath expression: Unknown token '=':",
         ),
+        (
+            "conditional: true, paginate: link",
+            "50: only with `paginate: none`: a first page that is the same says nothing of the second",
+        ),
+        ("conditional: true, json: {a: b}", "50: `conditional` means nothing to a request that is no GET"),
         ("parent: {stream: a, changed: true}", "57: unknown key `changed`, did you mean `changed_only`?"),
         ("id: ^.", "41: an empty path"),
         ("id: header.x, key: ^.a.", "56: cannot read the path '^.a.' at '.'"),
@@ -635,10 +640,10 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, job: {create: a}, conditional: true"
+    keys = "records: $.a, job: {create: a}, cron: 5"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
         "`job` is not supported by this version",
-        "`conditional` is not supported by this version",
+        "`cron` is not supported by this version",
     ]
 
 
