@@ -14,6 +14,7 @@ from ingest.config import placeholders
 from ingest.config.auth import ApiKey, Auth, Basic, OAuth2, Probe
 from ingest.config.deletes import Deletes, Expect, FeedPlan, SweepPlan, feeds
 from ingest.config.incremental import Incremental, Since, Until
+from ingest.config.job import CreateJob, DownloadJob, Job, PollJob
 from ingest.config.pagination import (
     AnyPaginate,
     CursorToken,
@@ -69,15 +70,18 @@ __all__ = [
     "BatchLimits",
     "Composed",
     "Config",
+    "CreateJob",
     "CursorToken",
     "Decode",
     "Deletes",
+    "DownloadJob",
     "Duration",
     "Expect",
     "FeedPlan",
     "GraphQL",
     "Hmac",
     "Incremental",
+    "Job",
     "Jwt",
     "Keyset",
     "Limits",
@@ -96,6 +100,7 @@ __all__ = [
     "ParentStream",
     "Part",
     "Placed",
+    "PollJob",
     "Probe",
     "RecordPath",
     "RecordSchema",
@@ -230,6 +235,8 @@ class Stream(Composed):
     """The stream for each of whose records this one is listed; absent: there is one listing."""
     conditional: Flag = False
     """Whether the API is asked for an answer only where it has another than the one before (ETag, Last-Modified)."""
+    job: Job | None = None
+    """How the API is asked for a report that it makes meanwhile; absent: it answers at once."""
     decode: Decode = Decode()
     """What becomes of a record that JSON forbids."""
     deletes: Deletes | None = None
@@ -244,6 +251,7 @@ class Stream(Composed):
         yield from self.bodies(self.placed())
         yield from self.unfilled()
         yield from self._unconditional()
+        yield from self._undownloadable()
         if self.deletes is not None and not self.id:
             yield "deletes", "`deletes` needs `id`: what is gone has no record to hash"
         yield from exploded_twice(self.transform)
@@ -255,6 +263,12 @@ class Stream(Composed):
             yield "conditional", "only with `paginate: none`: a first page that is the same says nothing of the second"
         elif self.conditional and (self.method not in (None, "GET") or any(self.bodies_written())):
             yield "conditional", "`conditional` means nothing to a request that is no GET"
+        elif self.conditional and self.job is not None:
+            yield "conditional", "`conditional` means nothing to a report that is made anew"
+
+    def _undownloadable(self) -> Iterable[Mistake]:
+        if self.job is not None and self.job.download.url and self.paginate.type not in ("none", "link", "next_url"):
+            yield "paginate", "the API names the URL of a report; only `link` and `next_url` lead on from there"
 
     def _unordered(self) -> str | None:
         """What is missing for a listing that can begin at any of its rows."""
@@ -277,7 +291,9 @@ class Stream(Composed):
         """Those of its requests: where each stands, and its name."""
         graphql = {"variables": self.graphql and self.graphql.variables}
         body = {"json": self.json_, "form": self.form, "graphql": graphql}
-        return placeholders.found({"path": self.path, "params": self.params, "headers": self.headers, **body})
+        yield from placeholders.found({"path": self.path, "params": self.params, "headers": self.headers, **body})
+        if self.job is not None:
+            yield from ((("job", "create", *path), name) for path, name in self.job.of_the_creation())
 
     def unfilled(self) -> Iterable[Mistake]:
         """Placeholders that nothing fills, and bounds that nothing takes."""
@@ -301,6 +317,8 @@ class Stream(Composed):
         subject = placeholder.split(".")[0]
         if subject == "parent":
             return None if self.parent is not None else "`parent`, the stream whose records do"
+        if subject == "job":
+            return "a job, and to stand in `job.poll` or `job.download`"
         if self.incremental is not None or (subject == "cursor" and getattr(self.paginate, "in_path", False)):
             return None
         return "`incremental`" if subject == "window" else "`incremental`, or `paginate` with `in_path: true`"

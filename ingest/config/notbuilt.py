@@ -10,7 +10,7 @@ _STREAM = "sources.*.streams.*"
 
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
-    _STREAM: "attempts catch_up cron jitter job overlap "
+    _STREAM: "attempts catch_up cron jitter overlap "
     "timezone",
     _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",

@@ -1,4 +1,5 @@
-"""Placeholders in requests: `{parent.…}`, `{window.start}`, `{window.end}`, `{cursor}`; every other brace is literal.
+"""Placeholders in requests: `{parent.…}`, `{job.…}`, `{window.start}`, `{window.end}`, `{cursor}`; every other brace is
+literal.
 
 `{{` writes a brace. What looks like a placeholder that was misspelt is refused. A text is taken apart once, before its
 references are filled in, so that nothing that is put into it is ever read as a placeholder.
@@ -13,8 +14,9 @@ SUBJECTS = {
     "parent": "{parent.FIELD}",
     "window": "{window.start} or {window.end}",
     "cursor": "{cursor}",
+    "job": "{job.id}",
 }
-_NAME = re.compile(r"parent(\.[^{}\s]+)+|window\.(start|end)|cursor")
+_NAME = re.compile(r"(parent|job)(\.[^{}\s]+)+|window\.(start|end)|cursor")
 _WORDS = re.compile(r"[\w.\s-]+")  # what a misspelt name may consist of
 _BRACES = re.compile(r"\$\{[^}]*\}|\{\{|\{(?P<inside>[^{}]*)\}")
 

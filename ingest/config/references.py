@@ -33,7 +33,13 @@ _OPEN = frozenset(  # keys whose values may be shown
 _URLS = {"base_url": base_url, "token_url": token_url}  # whose hosts may be shown
 _CHECKED = {**_URLS, "allow_hosts": host, "auth_hosts": host}  # when they are known
 _TEMPLATES = frozenset({"path", "headers", "params", "json", "form"})  # where placeholders stand, and `{{` is a brace
-_TEMPLATES_WITHIN = (("graphql", "variables"), ("incremental", "since", "value"), ("incremental", "until", "value"))
+_TEMPLATES_WITHIN = (
+    ("graphql", "variables"),
+    ("incremental", "since", "value"),
+    ("incremental", "until", "value"),
+    *(("job", part, key) for part in ("create", "poll", "download") for key in ("path", "params", "json", "form")),
+    ("job", "create", "graphql", "variables"),
+)
 
 
 class Unresolved(NamedTuple):

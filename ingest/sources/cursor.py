@@ -11,8 +11,8 @@ nothing any more, so the listing restarts; the high-water mark stays.
 """
 
 import hashlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,23 @@ from msgspec.structs import replace
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError
 from ingest.sources.pagination import Token
+
+
+class Job(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A report that the API makes for a listing."""
+
+    id: str | None
+    created: str  # RFC 3339, by the API's clock
+    url: str | None = None  # where it is asked for
+    values: Mapping[str, str] = {}  # of {job.…}, once it is done
+
+
+class Report(NamedTuple):
+    """A job that is done. `url`: of its file; None: it is where the configuration says."""
+
+    job: Job
+    url: str | None = None
+    empty: bool = False
 
 
 class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -42,6 +59,7 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     sweep: bool = False  # whole, and what it does not list is gone
     aside: bool = False  # a sweep beside the run's own listing: it moves no mark
     round: str | None = None  # when the one began that it is part of
+    job: Job | None = None
     doubt: str | None = None  # why nothing may be concluded from what it does not list
 
 
@@ -119,6 +137,8 @@ def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> 
     }
     if stream.deletes is not None and stream.deletes.sweep is not None:
         shape["sweep"] = stream.deletes.sweep.params
+    if stream.job is not None:
+        shape["job"] = repr(stream.job)
     text = msgspec.json.encode(shape, order="sorted", enc_hook=str).decode()
     return hashlib.blake2b(scrub(text).encode(), digest_size=8).hexdigest()
 

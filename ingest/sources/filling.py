@@ -34,6 +34,8 @@ def filled(text: str, values: Values, encode: Callable[[str], str] = str) -> str
 
 def value_of(name: str, values: Values) -> Value | None:
     value = values.get(name)
+    if value is None and name.startswith("job."):
+        raise SourceChanged(f"the answer about the job has no `{name.removeprefix('job.')}` to fill `{{{name}}}` with")
     if value is None and name.startswith("parent."):
         raise SourceChanged(f"the parent's record has no `{name.removeprefix('parent.')}` to fill `{{{name}}}` with")
     return value

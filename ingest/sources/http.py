@@ -9,6 +9,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
@@ -23,6 +25,7 @@ from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
 from ingest.sources.pagination import Received
 from ingest.sources.parent import NO_PARENT, Parent
+from ingest.sources.reports import GONE, Failed, Reports, downloaded
 from ingest.sources.request import Request
 from ingest.sources.rules import Ruled, Rules, Told
 from ingest.sources.shelf import Reader
@@ -68,7 +71,7 @@ class HttpSource:
         configured: Stream | None = None,
     ) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
-        template = Template(source, stream, redactor.scrub)
+        template = Template(source, downloaded(stream), redactor.scrub)
         try:
             self._credentials = keyring.credentials(configured or stream)
         except ConfigError as exc:
@@ -84,6 +87,10 @@ class HttpSource:
             redactor.scrub(stream.path),
         )
         errors = source.errors if stream.errors is None else stream.errors
+        self._reports = None
+        if stream.job is not None:
+            about = transport, self._credentials, self._limits, redactor, where
+            self._reports = Reports(source, stream, *about)
         self._of_pages = self._limits._replace(rules=Rules(errors, self._read))
 
     @property
@@ -184,8 +191,10 @@ class HttpSource:
     async def _turn(
         self, state: State, guard: LoopGuard, watch: Watch, parent: Parent
     ) -> tuple[Page | None, State]:
-        """The next page, and where the listing stands after it. None: it began again."""
-        request = self._lister.request(state.listing, parent)
+        """The next page, and where the listing stands after it. None: it began again, or a report is ready."""
+        if self._reports is not None and state.listing.n == 0 and state.report is None:
+            return await self._reported(self._reports, state, watch, parent)
+        request = self._lister.request(state.listing, parent, state.report)
         if state.anew:
             guard.forget()
         guard.request(request)
@@ -193,6 +202,8 @@ class HttpSource:
             asked = self._lister.asking(request, state)
             fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
         except SourceRefused as exc:
+            if state.report is not None and exc.status in GONE and not state.recreated:
+                return self._without_job(exc, state, watch)
             restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
             if restarted is None and not state.listing.n:
                 raise Unopened(str(exc), exc.status) from exc
@@ -211,6 +222,40 @@ class HttpSource:
         if not state.anew:  # what follows is another listing
             guard.page(page)
         return page, state
+
+    async def _reported(
+        self, reports: Reports, state: State, watch: Watch, parent: Parent
+    ) -> tuple[Page | None, State]:
+        """One step towards a report: its job is created, or done."""
+        job = state.listing.job
+        values, puts = self._lister.asked_for(state.listing, parent)
+        try:
+            if job is None:
+                return self._lister.holding(state, await reports.create(values, puts, watch), _now())
+            report = await reports.wait(job, values, watch)
+        except Failed as exc:
+            page, state = self._lister.holding(state, None, _now())
+            return page, state._replace(failed=str(exc))
+        except SourceRefused as exc:
+            restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED and job is None else None
+            if restarted is not None:
+                watch.restarted(f"a saved token was refused: {exc}")
+                return None, restarted
+            if job is None:
+                raise Unopened(str(exc), exc.status) from exc
+            if exc.status not in GONE or state.recreated:
+                raise
+            return self._without_job(exc, state, watch)
+        if report.empty:
+            now = _now()
+            return self._lister.take(None, state, now, now, parent)
+        listing = replace(state.listing, job=report.job)
+        return None, state._replace(listing=listing, report=report, resumed=False)
+
+    def _without_job(self, refused: SourceRefused, state: State, watch: Watch) -> tuple[Page, State]:
+        watch.restarted(f"the API does not know the job any more: {refused}")
+        page, state = self._lister.holding(state, None, _now())
+        return page, state._replace(recreated=True)
 
     def _obey(self, ruled: Ruled, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:
         """What `errors` says. Raises SourceRefused where it says that the stream fails."""

@@ -18,7 +18,7 @@ from ingest.sources.answers import Place
 from ingest.sources.auth import Credentials, encoded
 from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.conditional import Conditional
-from ingest.sources.cursor import Cursor, Listing, Round, Validators, decode, fingerprint
+from ingest.sources.cursor import Cursor, Job, Listing, Report, Round, Validators, decode, fingerprint
 from ingest.sources.filling import Values, filled
 from ingest.sources.incremental import Bounds, Progress, Window
 from ingest.sources.page import NOTHING, PageReader, Read
@@ -48,6 +48,8 @@ class State(NamedTuple):
     failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
     anew: bool = False  # what is asked now may be what was asked before: no circle
     validators: Validators | None = None  # of the answer before
+    report: Report | None = None  # that is about to be read
+    recreated: bool = False  # the API no longer knew a job of it
 
 
 class _Answered(NamedTuple):
@@ -118,6 +120,8 @@ class Lister:
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
             listing = replace(listing, page=replace(listing.page, url=self._template.absolute(url)))
+        if listing.job is not None and listing.job.url is not None:
+            listing = replace(listing, job=replace(listing.job, url=self._template.absolute(listing.job.url)))
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
         progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
         if (bound := self._bound_instead(listing, progress)) is not None:
@@ -203,7 +207,7 @@ class Lister:
             mark = state.progress.mark
         return State(again, Progress(state.progress.high_water, mark=mark), past=state.past, anew=True)
 
-    def request(self, listing: Listing, parent: Parent = NO_PARENT) -> Request:
+    def request(self, listing: Listing, parent: Parent = NO_PARENT, report: Report | None = None) -> Request:
         """What to ask. Raises SourceChanged when the listing has gone on for too long."""
         paginate = self._stream.paginate
         if listing.n >= paginate.max_pages:
@@ -214,11 +218,28 @@ class Lister:
             raise SourceChanged(
                 f"incomplete: {listing.empty} empty pages in a row, more than paginate.max_empty_pages, and no end"
             )
+        values, puts = self.asked_for(listing, parent)
+        url = listing.page.url
+        if self._stream.job is not None:  # all of that made the report
+            puts, url = [], url or (None if report is None else report.url)
+        puts += self._paginator.puts(listing.page)
+        return self._template.request(values, puts, url, self._keep)
+
+    def asked_for(self, listing: Listing, parent: Parent = NO_PARENT) -> tuple[Values, list[Put]]:
+        """What fills the placeholders of a request, and what it carries to ask for this listing."""
         since, until = listing.window
         values = {"window.start": since, "window.end": until, "cursor": since, **parent.values}
+        if listing.job is not None:
+            values |= {"job.id": listing.job.id, **listing.job.values}
         swept = self._sweep_puts if listing.aside else ()
-        puts = [*self._bounds_put(listing, values), *swept, *self._paginator.puts(listing.page)]
-        return self._template.request(values, puts, listing.page.url, self._keep)
+        return values, [*self._bounds_put(listing, values), *swept]
+
+    def holding(self, state: State, job: Job | None, now: int) -> tuple[Page, State]:
+        """The listing with this job, and a page that has nothing but its cursor: it is saved before the job is done."""
+        listing = replace(state.listing, job=job)
+        cursor = self._cursor(state.progress, listing, state.past, now, None)
+        page = Page((), (), cursor, remember_from=None, remember_all=self.remembers_all, stop=None)
+        return page, state._replace(listing=listing, report=None, resumed=False, anew=True)
 
     def asking(self, request: Request, state: State) -> Request:
         """The same, for an answer only where there is another than the one before."""
@@ -242,6 +263,8 @@ class Lister:
         """What an answer means (None: the API said that there is nothing), and where the listing stands after it.
 
         It was asked for at `asked` and came at `now`, microseconds since 1970."""
+        if state.listing.job is not None:
+            asked = min(asked, parse_rfc3339(state.listing.job.created, None))
         state = state._replace(listing=self._asked_at(state.listing, asked))
         read, here = self._read(received, parent), state.listing
         count = 0 if received is None else len(received.records)
@@ -491,8 +514,12 @@ class Lister:
         url = None if page.url is None else self._template.relative(ours.strip(page.url))
         params = {name: value for name, value in page.params.items() if ours.strip(f"?{encoded([(name, value)])}")}
         texts = [url or "", page.token or "", *page.keys, *params.values()]
+        job = listing.job
+        if job is not None:
+            job = replace(job, url=None if job.url is None else self._template.relative(ours.strip(job.url)))
+            texts += [job.id or "", job.url or "", *job.values.values()]
         fit = all(self._scrub(text) == text for text in texts)
-        return replace(listing, page=replace(page, url=url, params=params)) if fit else None
+        return replace(listing, page=replace(page, url=url, params=params), job=job) if fit else None
 
 
 def _within(round: str | None, state: State) -> State:

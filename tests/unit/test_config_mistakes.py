@@ -406,6 +406,65 @@ def test_parents_that_are_none_are_refused(keys: str, above: str, message: str) 
     assert mistakes(text) == [f"ingest.yaml:{message}"]
 
 
+CREATE, ASKED = "create: {id: a}", "poll: {path: '/x/{job.id}', status: s, done: d}"
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (f"{CREATE}, {ASKED}", "42: `download` is missing"),
+        (f"create: {{}}, {ASKED}, download: {{path: /y}}", "51: `id` is missing: where the answer names the job"),
+        (f"{CREATE}, poll: {{}}, download: {{path: /y}}", "66: where is it asked for? write one of path, url"),
+        (
+            f"{CREATE}, poll: {{path: /x, url: a}}, download: {{path: /y}}",
+            "73: where is it asked for? write one of path, url",
+        ),
+        (
+            f"{CREATE}, poll: {{path: /x, status: s}}, download: {{path: /y}}",
+            "85: `status` says how far it is; write `done`: what it says when the report is ready",
+        ),
+        (
+            f"{CREATE}, poll: {{path: /x, failed: s}}, download: {{path: /y}}",
+            "85: `failed` is what stands at `status`; say where that is",
+        ),
+        (
+            f"{CREATE}, poll: {{path: '/x/{{job.a}}'}}, download: {{path: /y}}",
+            "73: nothing fills `{job.a}` yet; {job.id} is all that there is",
+        ),
+        (
+            f"create: {{id: a, params: {{b: '{{job.id}}'}}}}, {ASKED}, download: {{path: /y}}",
+            "71: nothing fills `{job.id}`: there is no job yet",
+        ),
+        (f"{CREATE}, {ASKED}, download: {{}}", "119: where is it? write `path`, or `url` where an answer names it"),
+        (
+            f"{CREATE}, {ASKED}, download: {{url: u, params: {{a: b}}}}",
+            "136: the API names the whole URL; `params` go with a `path`",
+        ),
+        (
+            f"{CREATE}, {ASKED}, download: {{path: /y, params: {{a: '${{env:B}}'}}}}",
+            "142: a secret of the source's `params` or `headers` goes along; here is none",
+        ),
+    ],
+)
+def test_jobs_that_come_to_nothing_are_refused(job: str, message: str) -> None:
+    assert one(f"job: {{{job}}}") == message
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ("paginate: page", "the API names the URL of a report; only `link` and `next_url` lead on from there"),
+        ("conditional: true", "`conditional` means nothing to a report that is made anew"),
+        (
+            "headers: {a: '{job.id}'}",
+            "nothing fills `{job.id}`: it needs a job, and to stand in `job.poll` or `job.download`",
+        ),
+    ],
+)
+def test_what_does_not_go_with_a_job_is_refused(keys: str, message: str) -> None:
+    assert one(f"job: {{{CREATE}, {ASKED}, download: {{url: u}}}}, {keys}").partition(": ")[2] == message
+
+
 @pytest.mark.parametrize(
     ("feed", "message"),
     [
@@ -640,9 +699,9 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, job: {create: a}, cron: 5"
+    keys = "records: $.a, jitter: {create: a}, cron: 5"
     assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
-        "`job` is not supported by this version",
+        "`jitter` is not supported by this version",
         "`cron` is not supported by this version",
     ]
 
