@@ -36,6 +36,7 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 IN_MEMORY = 10_000  # ids that a run remembers by itself; more of them are asked of the database page by page
+BEGUN = 1000  # partitions at most of which one may have been listed when a holder before us ended; fewer are, at once
 DELETED_AT_ONCE = 1000  # ids that a sweep finds gone are published in pages of so many
 PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
 RETRY_BASE = 0.2  # seconds
@@ -80,11 +81,13 @@ class Poller:
         self._changes = changes or Changes()
         self._seen_in = claim.seen_in  # until `run` asks
         self._moved = False  # what was seen was published somewhere else
-        self._afresh = False  # and so is all that is read in this run
         self._asks = claim.seen > 0  # the database remembers ids that this run did not publish
         self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
+        self._unclean = self.in_flight  # so the first page of each partition is published whatever was seen of it
+        self._begun: set[str] = set()  # partitions, some of them
+        self._afresh = self.in_flight  # and no API is asked only for what is new
         self._cursor = claim.cursor  # as it is saved
         self._changed_anything = False
 
@@ -100,7 +103,7 @@ class Poller:
 
         Raises Transient, Permanent and Superseded; what was saved before stays good."""
         await self._look_where()
-        self._afresh = self._moved
+        self._afresh = self._afresh or self._moved
         cursor = self._claim.cursor
         if cursor is not None and self._afresh:
             cursor = unconditional(cursor)
@@ -148,7 +151,7 @@ class Poller:
         gone = await self._publish_deletes(page.sweep, save) if page.sweep is not None and page.sweep.ends else 0
         self._changed_anything = self._changed_anything or bool(fresh or buried or gone)
         await self._save(replace(save, history=page.stop if self._changed_anything else None))
-        self.in_flight = False
+        self.in_flight = self._stays_in_doubt(page)
         self._remember(save)
         self._report.cursor_to = describe(page.cursor)
         self._report.saved(
@@ -213,7 +216,7 @@ class Poller:
         if page.keyless:
             page = replace(page, records=await self._with_keys(page.records))
         ids = [record.id for record in page.records]
-        known = {} if self.in_flight else await self._known(ids)
+        known = {} if self._may_be_in_the_log(page) else await self._known(ids)
         before = frozenset(known) if page.whole else frozenset()
         fresh = page.records if not known and len(set(ids)) == len(ids) else _changed(page.records, known)
         if page.whole:
@@ -230,6 +233,17 @@ class Poller:
             for record in fresh
             if page.remember_all or (record.position is not None and (lowest is None or record.position >= lowest))
         ]
+
+    def _may_be_in_the_log(self, page: Page) -> bool:
+        """Whether it may be the one of a holder before us, in this version or in another that was not remembered."""
+        if not self._unclean or page.bare or page.partition in self._begun or len(self._begun) == BEGUN:
+            return False
+        self._begun.add(page.partition)
+        return True
+
+    def _stays_in_doubt(self, page: Page) -> bool:
+        """Now that it is saved, which page was in flight before us is still not known."""
+        return self._unclean and page.stop is None and (page.bare or bool(page.partition))
 
     def _look_at_changes(self, page: Page, known: Collection[str], fresh: Sequence[SourceRecord]) -> None:
         self._changes.page(page.records, known, fresh)

@@ -54,6 +54,8 @@ async def _source(app: App, name: str) -> list[Answer]:
 
 
 async def _stream(opened: Opened, name: StreamId) -> Answer:
+    if opened.source.streams[name.stream].job is not None:
+        return Answer(f"stream {name}", True, "not asked: it would have a report made (`job`); `preview` does")
     report = Report(name)
     try:
         async with aclosing(opened.stream(name.stream).pages(None, report)) as pages:

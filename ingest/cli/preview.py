@@ -69,6 +69,8 @@ def preview(
             count = 0
             look_up = nothing_saved if parts is None else partial(parts, name)
             async for page in opened.stream(stream).pages(cursor, report, look_up):
+                if page.bare and page.stop is None:
+                    continue
                 count += 1
                 view.page(count, page)
                 if page.stop is not None or count == pages:

@@ -1,6 +1,6 @@
 """`job`: an API that is asked for a report, makes it, and then hands it out."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
@@ -26,6 +26,12 @@ Words = Annotated[
 ]
 
 
+def _secrets(params: Mapping[str, Any]) -> Iterable[Mistake]:
+    for name, value in params.items():
+        if "${" in str(value):
+            yield f"params.{name}", "a secret of the source's or the stream's `params` goes along; write it there"
+
+
 class CreateJob(Composed):
     """The request that has the report made. What is left out is the stream's own: path, params, body."""
 
@@ -36,6 +42,7 @@ class CreateJob(Composed):
 
     def mistakes(self) -> Iterable[Mistake]:
         yield from self.bodies(())
+        yield from _secrets(self.params)
 
 
 class PollJob(Part):
@@ -54,7 +61,7 @@ class PollJob(Part):
     empty: Words = ()
     """What it says when it is ready and holds nothing."""
     failed: Words = ()
-    """What it says when there will be none: the run fails, and the next one has another made. Anything else: wait."""
+    """What it says when there will be none: another is made, once in a run. Anything else: wait."""
     every: Wait = 10.0
     """Between two of them, where the API asks for no longer wait."""
     timeout: Duration = 3600.0
@@ -68,6 +75,7 @@ class PollJob(Part):
         for key in ("done", "empty", "failed"):
             if self.status is None and getattr(self, key):
                 yield key, f"`{key}` is what stands at `status`; say where that is"
+        yield from _secrets(self.params)
 
 
 class DownloadJob(Part):
@@ -85,9 +93,7 @@ class DownloadJob(Part):
             yield "", "where is it? write `path`, or `url` where an answer names it"
         if self.path is None and self.params:
             yield "params", "the API names the whole URL; `params` go with a `path`"
-        for name, value in self.params.items():
-            if "${" in str(value):
-                yield f"params.{name}", "a secret of the source's `params` or `headers` goes along; here is none"
+        yield from _secrets(self.params)
 
 
 class Job(Part):

@@ -269,6 +269,8 @@ class Stream(Composed):
     def _undownloadable(self) -> Iterable[Mistake]:
         if self.job is not None and self.job.download.url and self.paginate.type not in ("none", "link", "next_url"):
             yield "paginate", "the API names the URL of a report; only `link` and `next_url` lead on from there"
+        if self.job is not None and self.paginate.listing_cap is not None:
+            yield "paginate.listing_cap", "a report is whole; `incremental.window` asks for smaller ones"
 
     def _unordered(self) -> str | None:
         """What is missing for a listing that can begin at any of its rows."""

@@ -70,6 +70,7 @@ class Page(msgspec.Struct, frozen=True):
     partitions_limit: int | None = None  # how many are kept
     doubt: str | None = None  # why nothing may be concluded from what its listing has not listed up to here
     counted: bool = False  # what leads on counts pages or rows, so some may be skipped
+    bare: bool = False  # a cursor alone: nothing was listed
 
 
 class Watch(Protocol):

@@ -27,6 +27,7 @@ class Job(msgspec.Struct, frozen=True, omit_defaults=True):
 
     id: str | None
     created: str  # RFC 3339, by the API's clock
+    ordered: str  # the same moment, by ours
     url: str | None = None  # where it is asked for
     values: Mapping[str, str] = {}  # of {job.…}, once it is done
 

@@ -111,6 +111,7 @@ class FedSource:
                     gaps=page.gaps,
                     partitions={RESERVED: msgspec.json.encode(stands)},
                     keyless=True,
+                    bare=False,
                 )
 
     def _read(
@@ -132,7 +133,7 @@ class FedSource:
 
 def _after(last: Page) -> Page:
     """A page that leaves the stream's own cursor where its last one put it."""
-    return Page((), (), last.cursor, None, last.remember_all, None)
+    return Page((), (), last.cursor, None, last.remember_all, None, bare=True)
 
 
 def _positions(page: Page) -> dict[str, int]:

@@ -9,8 +9,6 @@ from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
@@ -23,9 +21,10 @@ from ingest.sources.exchange import Response
 from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.guard import LoopGuard
 from ingest.sources.listing import Lister, State
+from ingest.sources.ordering import Ordering
 from ingest.sources.pagination import Received
 from ingest.sources.parent import NO_PARENT, Parent
-from ingest.sources.reports import GONE, Failed, Reports, downloaded
+from ingest.sources.reports import Reports, downloaded
 from ingest.sources.request import Request
 from ingest.sources.rules import Ruled, Rules, Told
 from ingest.sources.shelf import Reader
@@ -87,10 +86,10 @@ class HttpSource:
             redactor.scrub(stream.path),
         )
         errors = source.errors if stream.errors is None else stream.errors
-        self._reports = None
+        self._ordering = None
         if stream.job is not None:
             about = transport, self._credentials, self._limits, redactor, where
-            self._reports = Reports(source, stream, *about)
+            self._ordering = Ordering(self._lister, Reports(source, stream, *about))
         self._of_pages = self._limits._replace(rules=Rules(errors, self._read))
 
     @property
@@ -192,18 +191,14 @@ class HttpSource:
         self, state: State, guard: LoopGuard, watch: Watch, parent: Parent
     ) -> tuple[Page | None, State]:
         """The next page, and where the listing stands after it. None: it began again, or a report is ready."""
-        if self._reports is not None and state.listing.n == 0 and state.report is None:
-            return await self._reported(self._reports, state, watch, parent)
-        request = self._lister.request(state.listing, parent, state.report)
-        if state.anew:
-            guard.forget()
-        guard.request(request)
         try:
-            asked = self._lister.asking(request, state)
-            fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
+            if self._ordering is not None and self._ordering.is_due(state):
+                return await self._ordering.step(state, watch, parent)
+            return await self._listed(state, guard, watch, parent)
         except SourceRefused as exc:
-            if state.report is not None and exc.status in GONE and not state.recreated:
-                return self._without_job(exc, state, watch)
+            another = None if self._ordering is None else self._ordering.another(state, exc, watch)
+            if another is not None:
+                return another
             restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
             if restarted is None and not state.listing.n:
                 raise Unopened(str(exc), exc.status) from exc
@@ -213,6 +208,14 @@ class HttpSource:
             return None, restarted
         except Ruled as exc:
             return self._obey(exc, state, guard, watch)
+
+    async def _listed(self, state: State, guard: LoopGuard, watch: Watch, parent: Parent) -> tuple[Page, State]:
+        request = self._lister.request(state.listing, parent, state.report)
+        if state.anew:
+            guard.forget()
+        guard.request(request)
+        asked = self._lister.asking(request, state)
+        fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
         if fetched.unchanged:
@@ -223,40 +226,6 @@ class HttpSource:
             guard.page(page)
         return page, state
 
-    async def _reported(
-        self, reports: Reports, state: State, watch: Watch, parent: Parent
-    ) -> tuple[Page | None, State]:
-        """One step towards a report: its job is created, or done."""
-        job = state.listing.job
-        values, puts = self._lister.asked_for(state.listing, parent)
-        try:
-            if job is None:
-                return self._lister.holding(state, await reports.create(values, puts, watch), _now())
-            report = await reports.wait(job, values, watch)
-        except Failed as exc:
-            page, state = self._lister.holding(state, None, _now())
-            return page, state._replace(failed=str(exc))
-        except SourceRefused as exc:
-            restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED and job is None else None
-            if restarted is not None:
-                watch.restarted(f"a saved token was refused: {exc}")
-                return None, restarted
-            if job is None:
-                raise Unopened(str(exc), exc.status) from exc
-            if exc.status not in GONE or state.recreated:
-                raise
-            return self._without_job(exc, state, watch)
-        if report.empty:
-            now = _now()
-            return self._lister.take(None, state, now, now, parent)
-        listing = replace(state.listing, job=report.job)
-        return None, state._replace(listing=listing, report=report, resumed=False)
-
-    def _without_job(self, refused: SourceRefused, state: State, watch: Watch) -> tuple[Page, State]:
-        watch.restarted(f"the API does not know the job any more: {refused}")
-        page, state = self._lister.holding(state, None, _now())
-        return page, state._replace(recreated=True)
-
     def _obey(self, ruled: Ruled, state: State, guard: LoopGuard, watch: Watch) -> tuple[Page | None, State]:
         """What `errors` says. Raises SourceRefused where it says that the stream fails."""
         if ruled.action == "restart_listing":
@@ -266,7 +235,8 @@ class HttpSource:
         if ruled.action in ("skip", "end"):
             watch.noticed(Notice("gap", str(ruled)))
             reason = f"`errors` says {ruled.action} to status {ruled.status}"
-            return self._lister.leave_out(state, _now(), reason=reason, ends=ruled.action == "end")
+            ends = ruled.action == "end" or (self._ordering is not None and self._ordering.is_due(state))
+            return self._lister.leave_out(state, _now(), reason=reason, ends=ends)
         raise SourceRefused(str(ruled), ruled.status)
 
     async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> Fetched:

@@ -49,7 +49,7 @@ class State(NamedTuple):
     anew: bool = False  # what is asked now may be what was asked before: no circle
     validators: Validators | None = None  # of the answer before
     report: Report | None = None  # that is about to be read
-    recreated: bool = False  # the API no longer knew a job of it
+    reordered: bool = False  # nothing came of the first report of this run
 
 
 class _Answered(NamedTuple):
@@ -133,7 +133,8 @@ class Lister:
         """A lower bound to begin at again instead of a saved page that is counted: while nobody read on, rows may have
         moved by any number of pages."""
         asks = self._bounds is not None and progress.reached is not None and not listing.aside
-        if not asks or progress.disorder or not is_counted(self._stream.paginate, listing.page):
+        stays = listing.job is not None or not is_counted(self._stream.paginate, listing.page)
+        if not asks or stays or progress.disorder:
             return None
         ascending = self._stream.incremental is not None and self._stream.incremental.order == "asc"
         bound = self._bounds.since(progress.reached, again=False) if self._bounds and ascending else None
@@ -201,7 +202,7 @@ class Lister:
         window = (None, None) if listing.whole else listing.window
         again = replace(listing, started=stamp(now), window=window, page=self._first_page(window[0]), n=0, empty=0)
         again = replace(again, reached=None, order_seen=None, disorder=False, mark=None, read_any=False, rows=0)
-        again = replace(again, doubt=doubt)
+        again = replace(again, doubt=doubt, job=None)
         mark = window[0] if self._takes_tokens or self._by_keys else None
         if listing.aside:
             mark = state.progress.mark
@@ -238,7 +239,7 @@ class Lister:
         """The listing with this job, and a page that has nothing but its cursor: it is saved before the job is done."""
         listing = replace(state.listing, job=job)
         cursor = self._cursor(state.progress, listing, state.past, now, None)
-        page = Page((), (), cursor, remember_from=None, remember_all=self.remembers_all, stop=None)
+        page = Page((), (), cursor, None, self.remembers_all, stop=None, whole=listing.whole, bare=True)
         return page, state._replace(listing=listing, report=None, resumed=False, anew=True)
 
     def asking(self, request: Request, state: State) -> Request:

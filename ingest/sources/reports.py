@@ -1,12 +1,15 @@
 """Reports that an API makes when it is asked to: create a job → poll until it is done → download what it made.
 
-The job is part of the cursor, which is saved before the first poll: a run that is cut off goes on with it, and has no
-other made. What is downloaded is a listing as any other, as of the moment at which the job was created. A job that the
-API no longer knows is created again, once.
+The job is part of the cursor, which is saved as soon as the job is created: a run that is cut off goes on with it, and
+has no other made. What is downloaded is a listing as any other, as of the moment at which the job was created. Here the
+requests are made; `ordering.py` says when.
 """
 
+import re
 from collections.abc import Sequence
+from itertools import cycle
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -14,7 +17,7 @@ from ingest.config.model import Job as Config
 from ingest.config.model import SinglePage, Source, Stream
 from ingest.errors import SourceChanged, SourceRefused
 from ingest.paths import JsonPath, Root, parse
-from ingest.redaction import Redactor
+from ingest.redaction import MASK, Redactor
 from ingest.sources import Watch
 from ingest.sources.answers import Answer, Undecodable, scalar
 from ingest.sources.auth import Credentials
@@ -25,18 +28,26 @@ from ingest.sources.formats import Formats
 from ingest.sources.links import resolved
 from ingest.sources.placement import Put
 from ingest.sources.request import Request
+from ingest.sources.rules import Rules
+from ingest.sources.rules import Told as Answered
 from ingest.sources.template import Template
 from ingest.sources.times import MICROS, parse_rfc3339, stamp
 from ingest.sources.transport import Limits, Transport
 
-GONE = (400, 403, 404, 410, 422)  # what APIs answer when they do not know a job any more, or its file
 NOT_FOUND, ACCEPTED = 404, 202
 FRESH = 60.0  # seconds for which an API may not know a job yet that it has just created
-SIGNED = 32  # characters of a query that may be all that it takes to get a report
+SIGNED = 24  # characters of a query, or of one value in it, that may be all that it takes to get a report
+AT_ONCE = 64  # reports whose signatures are masked; those of several parents are downloaded side by side
+
+_SIGNED = re.compile(rf"""(https?:[^\s"'<>?]*\?)[^\s"'<>]{{{SIGNED},}}""")
 
 
 class Failed(Exception):
-    """There will be no report."""
+    """There will be no report. `final`: asking for another would not help."""
+
+    def __init__(self, what: str, *, final: bool = False) -> None:
+        super().__init__(what)
+        self.final = final
 
 
 class _Told(NamedTuple):
@@ -50,7 +61,7 @@ class _Told(NamedTuple):
         try:
             return None if self.answer is None else scalar(self.answer.first(path.steps))
         except (TypeError, UnicodeDecodeError, Undecodable):
-            raise SourceChanged(f"`{path}` is no text: the answer begins {self.response.body[:200]!r}") from None
+            raise SourceChanged(f"`{path}` is no text in the answer of {self.response.status}") from None
 
 
 def downloaded(stream: Stream) -> Stream:
@@ -78,8 +89,12 @@ class Reports:
     ) -> None:
         assert stream.job is not None
         self._config: Config = stream.job
-        self._transport, self._credentials, self._limits = transport, credentials, limits
-        self._redactor, self._where = redactor, where
+        self._transport, self._credentials = transport, credentials
+        self._max_body = limits.max_body
+        errors = source.errors if stream.errors is None else stream.errors
+        self._limits = limits._replace(rules=Rules(errors, self._read))
+        self._redactor = redactor
+        self._slots = cycle(f"{where} download {n}" for n in range(AT_ONCE))
         self._formats = Formats(stream.model_copy(update={"format": "auto"}))
         alone = stream.model_copy(update={"paginate": SinglePage(), "job": None})
         self._create = Template(source, _created(alone, self._config), str)
@@ -102,20 +117,21 @@ class Reports:
         if poll.url is not None and not url:
             raise SourceChanged(f"{self._said(told)} without a URL of the job at `job.poll.url: {poll.url}`")
         response = told.response
-        created = stamp(int((response.asked_at + response.skew) * MICROS))
-        return Job(id, created, None if url is None else resolved(response.request.url, url))
+        created, ordered = response.asked_at + response.skew, self._transport.clock.wall()
+        url = None if url is None else resolved(response.request.url, url)
+        return Job(id, stamp(int(created * MICROS)), stamp(int(ordered * MICROS)), url)
 
     async def wait(self, job: Job, values: Values, watch: Watch) -> Report:
         """Until it is done. Raises Failed, and as `create` does."""
         clock, poll = self._transport.clock, self._config.poll
-        ends = parse_rfc3339(job.created, None) / MICROS + poll.timeout
+        ordered = parse_rfc3339(job.ordered, None) / MICROS
         values = {**values, "job.id": job.id}
         request = self._poll.request(values, (), job.url)
         while True:
             try:
                 told = await self._ask(request, watch)
             except SourceRefused as exc:
-                if exc.status != NOT_FOUND or clock.wall() > ends - poll.timeout + FRESH:
+                if exc.status != NOT_FOUND or clock.wall() > ordered + FRESH:
                     raise
                 await self._pause(f"{_named(job)} is not known yet", watch)
                 continue
@@ -126,8 +142,9 @@ class Reports:
                 raise Failed(f"{_named(job)} ended as {said}: {self._said(told)}")
             if said in poll.done or (poll.status is None and told.response.status != ACCEPTED):
                 return await self._located(job, told, values, watch)
-            if clock.wall() + poll.every > ends:
-                raise Failed(f"{_named(job)} is still {said} after `job.poll.timeout` ({poll.timeout:g} s)")
+            if clock.wall() + poll.every > ordered + poll.timeout:
+                late = f"{_named(job)} is still {said} after `job.poll.timeout` ({poll.timeout:g} s)"
+                raise Failed(late, final=True)
             await self._pause(f"{_named(job)} is {said}", watch)
 
     async def _pause(self, why: str, watch: Watch) -> None:
@@ -155,23 +172,32 @@ class Reports:
         if not url:
             raise SourceChanged(f"{self._said(told)} without a URL at `job.download.url: {download.url}`")
         url = resolved(told.response.request.url, url)
-        if len(query := url.partition("?")[2]) >= SIGNED:
-            self._redactor.renew(f"{self._where} download", query)
+        self._mask(url)
         return Report(job, url)
+
+    def _mask(self, url: str) -> None:
+        """What its query is signed with, as a whole and value by value: an answer may repeat either."""
+        slot, query = next(self._slots), urlsplit(url).query
+        for n, text in enumerate([query, *(pair.partition("=")[2] for pair in query.split("&"))]):
+            if len(text) >= SIGNED:
+                self._redactor.renew(f"{slot}.{n}", text)
 
     async def _ask(self, request: Request, watch: Watch) -> _Told:
         def read(response: Response) -> _Told:
             if response.status in (204, 205) or not response.body.strip():
                 return _Told(response, None)
-            limit = self._limits.max_body
-            files = self._formats.unpacked(response.body, limit)
-            return _Told(response, self._formats.answer(files, response.headers.get("content-type", ""), limit))
+            return _Told(response, self._read(response))
 
         return await self._transport.send(request, self._credentials, self._limits, watch, read)
 
+    def _read(self, told: Answered) -> Answer:
+        files = self._formats.unpacked(told.body, self._max_body)
+        return self._formats.answer(files, told.headers.get("content-type", ""), self._max_body)
+
     def _said(self, told: _Told) -> str:
+        """A URL in it may be all that it takes to get a report."""
         response = told.response
-        begins = self._redactor.scrub(response.body[:2000].decode("utf-8", "replace"))[:200]
+        begins = _SIGNED.sub(rf"\1{MASK}", self._redactor.scrub(response.body[:5000].decode("utf-8", "replace")))[:200]
         return f"{self._transport.shown(response.request)} answered {response.status} ({begins!r})"
 
 

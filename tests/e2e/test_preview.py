@@ -140,12 +140,14 @@ async def test_check_connect_asks_everything_and_publishes_nothing(
     api: FakeApi, engine: Engine, tmp_path: Path
 ) -> None:
     ingest = configured(tmp_path, api, engine)
-    with (tmp_path / "ingest.yaml").open("a") as file:
-        file.write("  replication: 1\n  min_insync: 1\n  durability: relaxed\n")
+    report = "path: /made, records: $.data, job: {create: {id: a}, poll: {path: '/{job.id}'}, download: {path: /b}}"
+    written = (tmp_path / "ingest.yaml").read_text().replace("topics:", f"      made: {{{report}}}\ntopics:")
+    (tmp_path / "ingest.yaml").write_text(written + "  replication: 1\n  min_insync: 1\n  durability: relaxed\n")
     done = await ingest("check", "--connect")
     lines = [" ".join(line.split()) for line in done.out.splitlines()]
     assert "stream shop/orders yes 10 records on the first page; and there is more" in lines
-    assert any(line.startswith("log yes 0 of 1 topics exist") for line in lines)
+    assert any(line.startswith("stream shop/made yes not asked") for line in lines)
+    assert any(line.startswith("log yes 0 of 2 topics exist") for line in lines)
     assert any(line.startswith("store yes") for line in lines)
     assert any(line.startswith("state yes") and line.endswith(": 0 saved cursors") for line in lines)
     assert len(api.requests) == 1

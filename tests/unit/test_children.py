@@ -370,6 +370,26 @@ async def test_a_crash_between_publishing_and_saving_repeats_that_page_alone(api
     assert await logged(path) == ["a|1", "a|2", "a|3", "a|3", "b|1"]
 
 
+async def test_what_was_published_and_not_saved_is_followed_by_what_a_parent_has_now(api: Lists, path: Path) -> None:
+    """A → B → A, and the poller dies with a B: whichever parent's page comes first afterwards, the log ends with A."""
+
+    def at(version: int) -> None:
+        family(api, {name: [{"id": n, "n": n, "v": version} for n in (1, 2, 3)] for name in ("a", "b", "c")})
+
+    for step in range(6):
+        here = path.with_name(f"{step}.db")
+        at(1)
+        await poll(here, api.url, ISSUES, WIDE)
+        at(2)
+        await dies(here, api.url, ISSUES, WIDE, step, before=True)
+        at(1)
+        for _ in ("the round that was begun", "another"):
+            await poll(here, api.url, ISSUES, WIDE)
+        async with process(here) as one:
+            last = {event.subject: json.loads(event.payload)["v"] for event in await one.events()}
+        assert set(last.values()) == {1}
+
+
 async def test_a_restart_goes_on_with_the_parents_that_were_not_done(api: Lists, path: Path) -> None:
     family(api, {"a": [1, 2, 3], "b": [1, 2, 3], "c": [1]})
     await dies(path, api.url, ISSUES, ABOVE, 2)

@@ -99,6 +99,25 @@ async def test_the_state_of_a_page_that_was_not_saved_is_not_remembered(api: Fak
         assert await one.stored() == 3
 
 
+async def test_a_page_that_was_published_and_not_saved_is_asked_for_whatever_the_api_has_now(
+    api: FakeApi, path: Path
+) -> None:
+    """A → B → A, and the poller dies with B: the log must end with A."""
+    page = Page(api)
+    before, after = [{"id": 1, "a": 1}], [{"id": 1, "a": 2}]
+    page.rows = before
+    await poll(path, page.url, KEYS)
+    page.rows = after
+    with pytest.raises(ExceptionGroup):
+        async with process(path, checkpoints=lambda db: StumblingCheckpoints(db, before={0: fails(Killed())})) as one:
+            await one.poll(page.url, KEYS)
+    page.rows = before
+    await poll(path, page.url, KEYS)
+    async with process(path) as one:
+        assert [json.loads(event.payload)["a"] for event in await one.events()] == [1, 2, 1]
+    assert page.asked() == ["all", "new", "all"]
+
+
 @pytest.mark.parametrize(
     "keys", [{"params": {"a": "1"}}, {"transform": [{"add": {"b": "c"}}]}, {"version": "id"}, {"records": "$.data[*]"}]
 )

@@ -442,7 +442,7 @@ CREATE, ASKED = "create: {id: a}", "poll: {path: '/x/{job.id}', status: s, done:
         ),
         (
             f"{CREATE}, {ASKED}, download: {{path: /y, params: {{a: '${{env:B}}'}}}}",
-            "142: a secret of the source's `params` or `headers` goes along; here is none",
+            "142: a secret of the source's or the stream's `params` goes along; write it there",
         ),
     ],
 )
@@ -454,6 +454,11 @@ def test_jobs_that_come_to_nothing_are_refused(job: str, message: str) -> None:
     ("keys", "message"),
     [
         ("paginate: page", "the API names the URL of a report; only `link` and `next_url` lead on from there"),
+        (
+            "paginate: {type: link, listing_cap: 9},"
+            " incremental: {type: integer, field: a, order: asc, since: {param: b}}",
+            "a report is whole; `incremental.window` asks for smaller ones",
+        ),
         ("conditional: true", "`conditional` means nothing to a report that is made anew"),
         (
             "headers: {a: '{job.id}'}",

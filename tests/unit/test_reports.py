@@ -4,6 +4,9 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +187,7 @@ async def test_a_job_that_the_api_no_longer_knows_is_created_again_once(office: 
     async with process(path) as one:  # it was not created just now
         await one.database.write(
             lambda connection: connection.execute(
-                "UPDATE checkpoints SET cursor = json_set(cursor, '$.listing.job.created', '2024-01-01T00:00:00Z')"
+                "UPDATE checkpoints SET cursor = json_set(cursor, '$.listing.job.ordered', '2024-01-01T00:00:00Z')"
             )
         )
     office.asked()
@@ -210,22 +213,63 @@ async def test_a_job_that_is_not_known_yet_is_waited_for(office: Office, path: P
 
 
 @pytest.mark.parametrize(
-    ("ends", "job", "reason"),
+    ("ends", "job", "orders", "reason"),
     [
-        ("FATAL", {}, "the job j1 ended as FATAL"),
-        ("RUNNING", {"poll": {**POLL, "timeout": "2ms"}}, "the job j1 is still RUNNING after `job.poll.timeout`"),
+        ("FATAL", {}, 2, "the job j2 ended as FATAL"),
+        (
+            "RUNNING",
+            {"poll": {**POLL, "timeout": "2ms"}},
+            1,
+            "the job j1 is still RUNNING after `job.poll.timeout`",
+        ),
     ],
 )
 async def test_a_job_that_comes_to_nothing_fails_the_run_and_the_next_has_another(
-    office: Office, path: Path, ends: str, job: Any, reason: str
+    office: Office, path: Path, ends: str, job: Any, orders: int, reason: str
 ) -> None:
+    """One that failed is ordered again first."""
     office.ends = ends
     keys = {**KEYS, "job": {**JOB, **job}}
     report = await poll(path, office.url, keys)
-    assert (report.outcome, reason in report.reason) == (Outcome.FAILED, True)
+    assert (report.outcome, reason in report.reason, len(office.orders)) == (Outcome.FAILED, True, orders)
     office.ends = "DONE"
     assert (await poll(path, office.url, KEYS)).outcome is Outcome.COMPLETE
-    assert len(office.orders) == 2
+    assert len(office.orders) == orders + 1
+
+
+async def test_a_report_that_failed_once_is_made_again_in_the_same_run(office: Office, path: Path) -> None:
+    office.ends, answer = "FATAL", office._answer
+
+    def heals(request: Request) -> Answer:
+        office.ends = "FATAL" if len(office.orders) < 2 else "DONE"
+        return answer(request)
+
+    office._answer = heals  # type: ignore[method-assign]
+    report = await poll(path, office.url, KEYS)
+    assert (report.outcome, report.events, len(office.orders)) == (Outcome.COMPLETE, 2, 2)
+
+
+async def test_what_errors_say_counts_for_a_job_too(office: Office, path: Path) -> None:
+    """An API that throttles with 403 is waited for: the job is not lost."""
+    office.refuse = {"/reports": 403, "/reports/j1": 403, "/files/f-j1": 403}
+    above = {"errors": [{"when": {"status": 403}, "do": "rate_limited"}]}
+    report = await poll(path, office.url, {**KEYS, "retry": {"base": "1ms", "cap": "1ms"}}, above)
+    assert (report.outcome, report.retries, len(office.orders)) == (Outcome.COMPLETE, 3, 1)
+    office.refuse = {"/reports/j2": 403}
+    above = {"errors": [{"when": {"status": 403}, "do": "skip"}]}
+    report = await poll(path, office.url, {**KEYS, "expect": {"min_records": 0}}, above)
+    reason = "`errors` says skip to status 403"
+    assert (report.outcome, report.gaps, report.reason) == (Outcome.COMPLETE, 1, reason)
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+async def test_how_long_a_job_is_waited_for_is_counted_by_our_clock(office: Office, path: Path, hours: int) -> None:
+    answer = office._answer
+    told = ("date", format_datetime(datetime.now(UTC) + timedelta(hours=hours), usegmt=True))
+    office._answer = lambda request: replace(answer(request), headers=(told,))  # type: ignore[method-assign]
+    office.refuse = {"/reports/j1": 404}
+    report = await poll(path, office.url, KEYS)
+    assert (report.outcome, len(office.orders)) == (Outcome.COMPLETE, 1)
 
 
 async def test_a_report_may_hold_nothing(office: Office, path: Path) -> None:
@@ -254,7 +298,7 @@ async def test_an_answer_that_lacks_what_is_needed_fails_the_run(
 
 async def test_each_window_has_a_report_of_its_own(office: Office, path: Path) -> None:
     office.rows = []
-    incremental = {**SINCE, "until": {"body": "$.to"}, "window": "365d", "until_is": "inclusive"}
+    incremental = {**SINCE, "until": {"body": "$.to"}, "window": "365d"}
     keys = {**KEYS, "incremental": incremental}
     report = await poll(path, office.url, keys)
     assert report.outcome is Outcome.COMPLETE
@@ -264,7 +308,8 @@ async def test_each_window_has_a_report_of_its_own(office: Office, path: Path) -
     again = len(office.orders)
     await poll(path, office.url, keys)
     assert len(office.orders) == again + 1
-    assert office.orders[-1]["from"] == office.orders[again - 1]["to"]
+    to_the_millisecond = len("2024-01-01T00:00:00.000")
+    assert office.orders[-1]["from"][:to_the_millisecond] == office.orders[again - 1]["to"][:to_the_millisecond]
 
 
 async def test_the_mark_does_not_pass_the_moment_at_which_the_report_was_ordered(office: Office, path: Path) -> None:
@@ -305,3 +350,47 @@ async def test_what_it_takes_to_get_a_file_is_neither_shown_nor_saved(office: Of
     )
     async with process(path) as one:
         assert b"abcdef" not in (await one.cursor() or b"")
+    job = {**JOB, "download": {"url": "$.nothing"}}
+    report = await poll(path, office.url, {**KEYS, "job": job})
+    assert (report.outcome, "files/x?***" in report.reason, "abcdef" in report.reason) == (Outcome.FAILED, True, False)
+
+
+async def test_the_parents_of_a_stream_may_come_in_a_report(office: Office, path: Path) -> None:
+    answer = office._answer
+
+    def items(request: Request) -> Answer:
+        of = request.query.get("of")
+        return Answer(request, body=b'{"data": [{"id": 1}]}') if of else answer(request)
+
+    office._answer = items  # type: ignore[method-assign]
+    above = {"streams": {"lists": {**KEYS, "records": "$.data", "id": "id"}}}
+    keys = {"path": "/items?of={parent.id}", "parent": "lists", "deletes": {"sweep": {"every": "1h"}}}
+    assert (await poll(path, office.url, keys, above)).events == 2
+    office.rows = office.rows[:1]
+    report = await poll(path, office.url, keys, above)
+    assert (report.outcome, report.deletes, len(office.orders)) == (Outcome.COMPLETE, 1, 2)
+
+
+async def test_what_no_report_lists_any_more_is_gone(office: Office, path: Path) -> None:
+    swept = {**KEYS, "deletes": {"sweep": {"every": "1h"}}}
+    await poll(path, office.url, swept)
+    office.rows = office.rows[1:]
+    assert (await poll(path, office.url, swept)).deletes == 1
+
+
+async def test_a_page_of_a_report_that_is_gone_meanwhile_has_another_made(office: Office, path: Path) -> None:
+    keys = {**KEYS, "paginate": {"type": "page", "size": 1}}
+    pages = {"1": [{"id": 1}], "2": [{"id": 2}], "3": []}
+    answer, gone = office._answer, {"f-j1"}
+
+    def paged(request: Request) -> Answer:
+        if "files" not in request.path:
+            return answer(request)
+        page = request.query["page"]
+        if page == "2" and request.path.split("/")[-1] in gone:
+            return Answer(request, status=403, body=b"{}")
+        return Answer(request, body=json.dumps({"data": pages[page]}).encode())
+
+    office._answer = paged  # type: ignore[method-assign]
+    report = await poll(path, office.url, keys)
+    assert (report.outcome, report.events, len(office.orders)) == (Outcome.COMPLETE, 2, 2)

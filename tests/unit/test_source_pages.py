@@ -127,7 +127,7 @@ async def listed(source: Source, stream: str, told: Told, redactor: Redactor, *,
     """The pages of one listing."""
     report = Report(StreamId("shop", stream))
     async with family(source, told, redactor) as streams:
-        pages = [page async for page in streams.stream(stream).pages(None, report)]
+        pages = [page async for page in streams.stream(stream).pages(None, report) if not page.bare]
     lines = [f"page {n}:{shown(page, values=values)}" for n, page in enumerate(pages, 1)]
     lines += [f"waited: {report.waited:.0f} s"] if report.waited else []
     lines += [f"stopped because: {pages[-1].stop}", f"cursor: {describe(pages[-1].cursor)}"]
