@@ -34,6 +34,12 @@ class Origin(NamedTuple):
     def __str__(self) -> str:
         return f"{self.scheme}://{self.host}:{self.port}"
 
+    @property
+    def root(self) -> str:
+        """Its URL in the usual spelling, with the slash that ends it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}{'' if self.port == PORTS[self.scheme] else f':{self.port}'}/"
+
 
 def origin(url: str) -> Origin:
     """RFC 6454. Raises ValueError for what is no plain http(s) URL."""
@@ -73,10 +79,13 @@ class Hosts:
 
     def __init__(self, base_url: str, allow: Iterable[str] = (), auth: Iterable[str] = ()) -> None:
         self.home = origin(base_url)
+        self._beneath = self.home.root
         self._allow, self._auth = [Rule.of(one) for one in allow], [Rule.of(one) for one in auth]
 
     def standing(self, url: str) -> Standing:
         """Raises ValueError where it may not be asked, which says why."""
+        if url.startswith(self._beneath) and "\\" not in url:  # what follows that slash is no host, whoever reads it
+            return Standing.HOME
         asked = origin(url)
         if asked == self.home:
             return Standing.HOME

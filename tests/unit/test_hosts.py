@@ -372,7 +372,8 @@ async def test_an_address_that_is_written_out_is_looked_at_too(literal: str) -> 
         await PublicOnly(lambda host: True, Reached()).connect_tcp(literal, 80)
 
 
-async def test_an_origin_has_its_port() -> None:
-    assert [str(origin(url)) for url in ("http://a", "https://a/", "https://[::1]:8443/x")] == [
-        *("http://a:80", "https://a:443", "https://::1:8443")
-    ]
+def test_an_origin_has_its_port_and_its_root_the_usual_spelling() -> None:
+    origins = [origin(url) for url in ("http://A", "https://a:443/", "https://[::1]:8443/x")]
+    assert [str(one) for one in origins] == ["http://a:80", "https://a:443", "https://::1:8443"]
+    assert [one.root for one in origins] == ["http://a/", "https://a/", "https://[::1]:8443/"]
+    assert [Hosts(one.root).standing(one.root + "x") for one in origins] == [Standing.HOME] * 3
