@@ -2,23 +2,31 @@
 
 import json
 import socket
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from ipaddress import ip_address
 from typing import Any
 
 import httpcore
+import httpx
 import pytest
 import pytest_asyncio
+from msgspec.structs import replace
 
+from ingest.config.model import Timeout
 from ingest.errors import SourceChanged, SourceRefused
+from ingest.redaction import Redactor
+from ingest.sources.auth.static import Static
+from ingest.sources.exchange import Exchange
 from ingest.sources.hosts import Hosts, Standing, origin
 from ingest.sources.public import NotPublic, PublicOnly, is_public
+from ingest.sources.request import Request as RequestValue
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer
 from tests.harness.listings import Request as Asked
 from tests.unit.sources import PAGING, failure, ids, list_all, opened, read_until_it_fails, reply, say, targets
 
 NEXT_URL = PAGING["next_url"]
+NOBODY = Static({}, {}, ())
 HTTPS = "https://api.example.com/v1"
 
 
@@ -251,6 +259,40 @@ async def test_a_cookie_that_is_set_is_shown_to_nobody(api: FakeApi, other: Fake
     say(other, [page(None, 3)])
     assert ids(await list_all(api.url, NEXT_URL, {"allow_hosts": [address(other)]})) == ["0", "1", "3"]
     assert not [request for request in (*api.requests, *other.requests) if "cookie" in request.headers]
+
+
+def answering(base_url: str, *allowed: str, answers: Sequence[httpx.Response]) -> tuple[Exchange, list[str]]:
+    """An exchange over no network, and the URLs that are asked."""
+    asked: list[str] = []
+    left = list(answers)
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        asked.append(str(request.url))
+        return left.pop(0)
+
+    client = httpx.AsyncClient(transport=httpx.MockTransport(handle))
+    return Exchange(lambda *_: client, Hosts(base_url, allowed), Redactor()), asked
+
+
+async def test_a_redirect_never_leads_from_https_back_into_the_clear() -> None:
+    there, back = (httpx.Response(302, headers={"location": f"{s}://{s}.example.com/"}) for s in ("https", "http"))
+    exchange, asked = answering(
+        "http://api.example.com", "https.example.com", "http.example.com", answers=[there, back, httpx.Response(200)]
+    )
+    with pytest.raises(SourceChanged, match="from https to http"):
+        await exchange.send(RequestValue("http://api.example.com/"), NOBODY, Timeout(), 1000)
+    assert asked == ["http://api.example.com/", "https://https.example.com/"]
+
+
+async def test_what_credentials_make_of_a_url_is_looked_at_too() -> None:
+    class Mistaken(Static):
+        async def prepare(self, request: RequestValue) -> RequestValue:
+            return replace(request, url="https://evil.example/")
+
+    exchange, asked = answering(HTTPS, answers=[httpx.Response(200)])
+    with pytest.raises(SourceChanged, match=r"evil\.example"):
+        await exchange.send(RequestValue(HTTPS), Mistaken({}, {}, ()), Timeout(), 1000)
+    assert asked == []
 
 
 async def test_the_proxies_of_the_environment_are_not_used(
