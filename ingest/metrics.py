@@ -26,6 +26,7 @@ rate = Gauge("ingest_source_rate", "How many requests may leave in a second now,
 slowdowns = Counter("ingest_source_slowdowns_total", "Times that the API throttled us and we slowed down", ("source",))
 restarts = Counter("ingest_source_restarts_total", "Listings begun again: a token was refused, a rule says so", STREAM)
 gaps = Counter("ingest_source_gaps_total", "Answers left out because `errors` says skip or end", STREAM)
+tokens = Counter("ingest_source_tokens_total", "Tokens asked for, by what came of it", ("source", "outcome"))
 notices = Counter(
     "ingest_source_notices_total", "Unexpected ways of an API, once a run: disorder, clock_skew …", (*STREAM, "kind")
 )

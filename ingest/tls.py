@@ -60,7 +60,7 @@ def tls_failure(exc: BaseException) -> str | None:
         elif cause.verify_code in EXPIRED:
             hint = "whoever runs the server must renew it, or the clock of this machine is wrong"
         return f"the server's certificate is not accepted: {cause.verify_message.rstrip('.')}; {hint}"
-    reason = "" if cause is None else cause.reason or ""
+    reason = getattr(cause, "reason", None) or ""
     return next((text for part, text in _FAILURES.items() if part in reason), None)
 
 

@@ -14,7 +14,8 @@ from ingest.cli.context import ConfigOption, loaded, with_app
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
 from ingest.config.credentials import credentials
 from ingest.config.loader import FILE, Loaded
-from ingest.config.references import resolve
+from ingest.config.model import Source
+from ingest.config.references import Where, resolve
 from ingest.config.schema import json_schema
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
@@ -61,9 +62,10 @@ def _notes(configuration: Loaded) -> Iterator[str]:
     for name, source in configuration.config.sources.items():
         where = configuration.within(f"sources.{name}")
         try:
-            tls = resolve(source, unknown, where).tls
-            if tls is not None:
-                tls_context(tls.ca, tls.cert, tls.key)
+            known = resolve(source, unknown, where)
+            if known.tls is not None:
+                tls_context(known.tls.ca, known.tls.cert, known.tls.key)
+            _look_at_keys(known, where)
         except ConfigError as exc:
             yield from (f"{line}, and is needed to run `{name}`" for line in str(exc).splitlines())
         except UnfitFile as exc:
@@ -77,6 +79,19 @@ def _notes(configuration: Loaded) -> Iterator[str]:
         for what, database in (("store", found.store), ("state", found.state)):
             if odd := alone_beside_kafka(found.log, what, database):
                 yield odd
+
+
+def _look_at_keys(source: Source, where: Where) -> None:
+    """Raises ConfigError for one that signs nothing."""
+    parts = {"": source.auth} | {f"streams.{name}.": stream.auth for name, stream in source.streams.items()}
+    for path, auth in parts.items():
+        if auth is not None and auth.jwt is not None:
+            from ingest.sources.auth.jwt import signing  # takes 30 ms
+
+            try:
+                signing(auth.jwt)
+            except ConfigError as exc:
+                raise ConfigError(f"{where(f'{path}auth.jwt.key')}: {exc}") from exc
 
 
 def _security(configuration: Loaded, unknown: Redactor, log: SqliteAddress | KafkaAddress) -> Iterator[str]:

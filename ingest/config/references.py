@@ -28,7 +28,7 @@ MAX_FILE = 65_536  # bytes that a referenced file may have
 _REFERENCE = re.compile(r"\$\{(?:env:(?P<env>[A-Za-z_][A-Za-z0-9_]*)(?P<default>:-[^}]*)?|file:(?P<file>[^}]+))\}")
 _ANY = re.compile(r"\$\{[^}]*\}?")
 _OPEN = frozenset(  # keys whose values may be shown
-    {"user", "name", "listen", "client_id", "allow_hosts", "auth_hosts", "ca", "cert"}
+    {"user", "username", "name", "listen", "client_id", "allow_hosts", "auth_hosts", "ca", "cert"}
 )
 _URLS = {"base_url": base_url, "token_url": token_url}  # whose hosts may be shown
 _CHECKED = {**_URLS, "allow_hosts": host, "auth_hosts": host}  # when they are known

@@ -181,3 +181,15 @@ async def test_a_file_that_does_not_fit_is_said_with_its_place_and_nothing_is_as
         checked = await ingest("check")
         assert f"{said}: No such file or directory, and is needed to run `api`" in checked.err
         assert api.requests == []
+
+
+async def test_a_key_that_signs_nothing_is_said_by_check(tmp_path: Path, authority: Authority) -> None:
+    jwt = f'{{key: "${{file:{authority.ca}}}", claims: {{iss: x}}}}'
+    streams = f"{{events: {{path: /events, records: $, auth: {{jwt: {jwt}}}}}}}"
+    (tmp_path / "ingest.yaml").write_text(
+        f"version: 1\nsources:\n  api:\n    base_url: https://api.example.com\n    streams: {streams}\n"
+    )
+    checked = await Ingest(tmp_path, Engine("embedded", {}))("check")
+    assert "ingest.yaml:5:" in checked.err
+    assert "`auth.jwt.key` is no private key in a PEM file" in checked.err
+    assert checked.err.rstrip().endswith("and is needed to run `api`")

@@ -4,12 +4,13 @@ import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from ingest import metrics
 from ingest.errors import SourceChanged, SourceRefused, SourceUnavailable
 from ingest.redaction import Redactor
 from ingest.sources.auth import Credentials
@@ -365,6 +366,23 @@ async def test_a_token_that_would_break_out_of_its_header_is_not_sent(
     assert isinstance(error, SourceChanged)
     assert "header" in str(error)
     assert api.requests == []
+
+
+async def test_tokens_are_counted_by_what_came_of_them(api: FakeApi, issuer: Issuer, server: FakeApi) -> None:
+    def counted() -> dict[str, float]:
+        samples = [one for metric in metrics.tokens.collect() for one in metric.samples if one.name.endswith("_total")]
+        return {one.labels["outcome"]: one.value for one in samples if one.labels["source"] == "api"}
+
+    before = counted()
+    pages(api, issuer)
+    answers = {"fetched": issuer.token, "refused": reply("{}", 400), "unavailable": reply("", 503)}
+    for answer in answers.values():
+        server.routes["/token"] = answer
+        async with opened(api.url, NEXT_URL, oauth2(server)) as source:
+            with suppress(SourceRefused, SourceUnavailable):
+                await read(source)
+    after = counted()
+    assert {outcome: after[outcome] - before.get(outcome, 0.0) for outcome in answers} == dict.fromkeys(answers, 1.0)
 
 
 # ---- where a token goes

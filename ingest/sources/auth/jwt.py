@@ -32,7 +32,7 @@ class Signer:
 
     def __init__(self, jwt: Jwt, errands: Errands) -> None:
         self._jwt, self._errands = jwt, errands
-        self._sign = _signing(jwt)
+        self._sign = signing(jwt)
 
     async def obtain(self, refused: str | None) -> Token:
         clock, ttl = self._errands.transport.clock, self._jwt.ttl
@@ -45,7 +45,8 @@ class Signer:
         return Token(text, renew_at(clock.monotonic(), ttl - early, LEEWAY))
 
 
-def _signing(jwt: Jwt) -> Sign:
+def signing(jwt: Jwt) -> Sign:
+    """Raises ConfigError for a key that does not fit."""
     if jwt.alg == "HS256":
         return lambda signed: hmac.digest(jwt.key.encode(), signed, hashlib.sha256)
     key = _private_key(jwt.key)

@@ -7,9 +7,10 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
+from ingest import metrics
 from ingest.config.model import Auth, Jwt, OAuth2, Part, Session, Source, Stream
 from ingest.config.rereading import Files, Renewals
-from ingest.errors import ConfigError
+from ingest.errors import ConfigError, IngestError, Transient
 from ingest.redaction import MASK, Redactor
 from ingest.sources.auth import Credentials, State
 from ingest.sources.auth.current import Current
@@ -44,6 +45,7 @@ class Keyring:
         self, source: Source, errands: Errands, state: State | None, reading: Reading | None, *, offline: bool = False
     ) -> None:
         self._source, self._errands, self._state, self._offline = source, errands, state, offline
+        self._first = source
         self._reading = reading
         self._files = Files(reading.files if reading else ())
         self._generation = 0
@@ -53,7 +55,7 @@ class Keyring:
         """Of a stream of the source. Raises ConfigError for a key that cannot be used."""
         if not self._files:
             return self._made(stream)
-        name = next(name for name, known in self._source.streams.items() if known is stream)
+        name = next(name for name, known in self._first.streams.items() if known is stream)
         return Current(self._look, lambda: self._made(self._source.streams[name]))
 
     def _look(self) -> int:
@@ -98,7 +100,8 @@ class Keyring:
             if known == part:
                 return supply
         learn = self._learning(f"token {len(self._supplies)}")
-        supply = Supply(_nothing if self._offline else obtaining(part), learn, self._errands.monotonic)
+        obtain = _nothing if self._offline else _counted(self._errands.source, obtaining(part))
+        supply = Supply(obtain, learn, self._errands.monotonic)
         self._supplies.append((part, supply))
         return supply
 
@@ -134,6 +137,22 @@ class Keyring:
     async def aclose(self) -> None:
         for _, supply in self._supplies:
             await supply.aclose()
+
+
+def _counted(source: str, obtain: Obtain) -> Obtain:
+    async def counted(refused: str | None) -> Token:
+        try:
+            token = await obtain(refused)
+        except Transient:
+            metrics.tokens.labels(source, "unavailable").inc()
+            raise
+        except IngestError:
+            metrics.tokens.labels(source, "refused").inc()
+            raise
+        metrics.tokens.labels(source, "fetched").inc()
+        return token
+
+    return counted
 
 
 async def _nothing(refused: str | None) -> Token:
