@@ -11,8 +11,13 @@ import pytest_asyncio
 import structlog
 
 from ingest import logging
+from ingest.config.loader import parse
+from ingest.config.references import files, resolve
 from ingest.config.rereading import Files
 from ingest.redaction import Redactor
+from ingest.sources.auth.keyring import Reading, open_keyring
+from ingest.sources.request import Request as Asked
+from ingest.sources.transport import open_transport
 from tests.harness.fake_api import FakeApi
 from tests.harness.issuer import Issuer
 from tests.harness.listings import Answer, Request
@@ -172,6 +177,39 @@ async def test_a_password_that_changed_logs_in_anew(api: FakeApi, secret: Path) 
     assert logins == [OLD, NEW]
 
 
+async def test_the_tokens_of_two_ways_in_stay_masked_when_one_of_them_changes(
+    api: FakeApi, secret: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PASSWORD", "password-of-the-other")
+    say(api, [reply('{"token":"session-of-file-1"}'), reply('{"token":"session-of-file-2"}')], "/file")
+    say(api, [reply('{"token":"session-of-other"}')], "/other")
+
+    def session(path: str, password: str) -> Any:
+        login = {"path": path, "json": {"password": password}}
+        return {"session": {"login": login, "token": "$.token", "send": {"header": "X-S"}}}
+
+    streams = {
+        name: {"path": "/events", "records": "$.data", "auth": session(path, password)}
+        for name, path, password in (("a", "/file", f"${{file:{secret}}}"), ("b", "/other", "${env:PASSWORD}"))
+    }
+    redactor = Redactor()
+    part = parse(json.dumps({"version": 1, "sources": {"api": {"base_url": api.url, "streams": streams}}}))
+    unresolved = part.config.sources["api"]
+    source = resolve(unresolved, redactor)
+    again = Reading(files(unresolved), lambda secrets: resolve(unresolved, secrets))
+    async with (
+        open_transport(source, redactor) as transport,
+        open_keyring("api", source, transport, redactor, None, again) as keyring,
+    ):
+        first, other = (keyring.credentials(source.streams[name]) for name in ("a", "b"))
+        asked = Asked(f"{api.url}/events")
+        shown = [(await ours.prepare(asked)).headers["x-s"] for ours in (first, other)]
+        write(secret, NEW.encode())
+        shown += [(await ours.prepare(asked)).headers["x-s"] for ours in (first, other)]
+    assert shown == ["session-of-file-1", "session-of-other", "session-of-file-2", "session-of-other"]
+    assert redactor.scrub(" ".join(shown[1:])) == "*** *** ***"
+
+
 async def test_secrets_that_change_often_are_masked_and_take_no_more_memory(api: FakeApi, secret: Path) -> None:
     redactor = Redactor()
     keys = referring(WAYS["bearer"][0], secret)
@@ -189,11 +227,11 @@ async def test_secrets_that_change_often_are_masked_and_take_no_more_memory(api:
 
 
 def test_a_file_that_is_rewritten_with_the_same_text_has_changed_and_an_untouched_one_has_not(secret: Path) -> None:
-    files = Files([secret, secret.with_name("nothing")])
-    assert not files.changed()
+    looked = Files([secret, secret.with_name("nothing")])
+    assert not looked.changed()
     (other := secret.with_name("other")).write_text(f"{OLD}\n")
     other.rename(secret)
-    assert files.changed()
-    assert not files.changed()
+    assert looked.changed()
+    assert not looked.changed()
     secret.with_name("nothing").write_text("there now")
-    assert files.changed()
+    assert looked.changed()

@@ -50,6 +50,7 @@ class Keyring:
         self._files = Files(reading.files if reading else ())
         self._generation = 0
         self._supplies: list[tuple[Part, Supply]] = []
+        self._supplied = 0  # so far
 
     def credentials(self, stream: Stream) -> Credentials:
         """Of a stream of the source. Raises ConfigError for a key that cannot be used."""
@@ -99,7 +100,8 @@ class Keyring:
         for known, supply in self._supplies:
             if known == part:
                 return supply
-        learn = self._learning(f"token {len(self._supplies)}")
+        self._supplied += 1
+        learn = self._learning(f"token {self._supplied}")
         obtain = _nothing if self._offline else _counted(self._errands.source, obtaining(part))
         supply = Supply(obtain, learn, self._errands.monotonic)
         self._supplies.append((part, supply))
