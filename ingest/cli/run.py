@@ -15,6 +15,7 @@ from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.opened import open_source
 from ingest.cli.ops import OpsOption, listening
+from ingest.config.schedule import DEFAULT_EVERY
 from ingest.errors import ConfigError, IngestError, Transient
 from ingest.eventlog.place import located
 from ingest.poller import Target
@@ -108,7 +109,7 @@ async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitS
         for stream_id in (s for s in selected if s.source == name):
             stream = opened.source.streams[stream_id.stream]
             target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
-            streams.append(Stream(target, opened.stream(stream_id.stream), stream.every))
+            streams.append(Stream(target, opened.stream(stream_id.stream), stream.interval or DEFAULT_EVERY))
     return streams
 
 

@@ -32,6 +32,7 @@ from ingest.config.part import Mistake, Part
 from ingest.config.records import Decode, Records, RecordSchema, Transform, Version, exploded_twice
 from ingest.config.requests import Composed, GraphQL, Placed
 from ingest.config.rules import Rule, When
+from ingest.config.schedule import Dst, Scheduled
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
 from ingest.config.signing import Hmac, Jwt
@@ -46,7 +47,6 @@ from ingest.config.values import (
     HeaderValue,
     Host,
     IdPaths,
-    Interval,
     Listen,
     Name,
     Params,
@@ -75,6 +75,7 @@ __all__ = [
     "Decode",
     "Deletes",
     "DownloadJob",
+    "Dst",
     "Duration",
     "Expect",
     "FeedPlan",
@@ -108,6 +109,7 @@ __all__ = [
     "Retry",
     "Rule",
     "Scalar",
+    "Scheduled",
     "Security",
     "Send",
     "Session",
@@ -192,7 +194,7 @@ class Limits(Part):
             yield "burst", "`burst` says how many requests of `rate` may leave at once: name a `rate` too"
 
 
-class Stream(Composed):
+class Stream(Scheduled, Composed):
     """One listing of an API: a topic of events."""
 
     path: RequestPath
@@ -243,10 +245,9 @@ class Stream(Composed):
     """How it learns what is gone; absent: it does not."""
     expect: Expect | None = None
     """What a complete listing must hold."""
-    every: Interval = 300.0
-    """From the end of one run to the start of the next; without effect under `--once`."""
 
     def mistakes(self) -> Iterable[Mistake]:
+        yield from Scheduled.mistakes(self)
         yield from _without_credentials(self)
         yield from self.bodies(self.placed())
         yield from self.unfilled()

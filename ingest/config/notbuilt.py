@@ -6,13 +6,8 @@ A key leaves this table when it enters the model.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-_STREAM = "sources.*.streams.*"
-
 _KEYS: Mapping[str, str] = {
     "": "include serve tasks webhooks",
-    _STREAM: "attempts catch_up cron jitter overlap "
-    "timezone",
-    _STREAM + ".every": "catch_up cron jitter overlap timezone",
     "consumers.*": "by call current every format on path roll sign template url where",
 }
 _VALUES: Mapping[str, str] = {

@@ -11,6 +11,7 @@ from typing import Any
 from ingest.config.auth import KINDS
 from ingest.config.model import Config, Paginate, Stream
 from ingest.config.shape import keys, parts_of
+from ingest.config.shorthand import SCHEDULE
 from ingest.config.values import BYTES, DURATION_PATTERN, SECONDS, SIZE_PATTERN
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -62,6 +63,10 @@ def _shorten(stream: Schema) -> None:
         stream[key] = {"description": stream[key]["description"], "anyOf": [alone, {"$ref": f"#/$defs/{part}"}]}
     parent = stream["parent"]
     stream["parent"] = {**parent, "anyOf": [{"type": "string", "description": "The stream alone."}, *parent["anyOf"]]}
+    below = {key: stream[key] for key in sorted(SCHEDULE - {"every"})}
+    every = stream["every"]["anyOf"]
+    whole = {"type": "object", "additionalProperties": False, "properties": {"interval": {"anyOf": every[:2]}, **below}}
+    stream["every"] = {**stream["every"], "anyOf": [*every, whole]}
     words = {"type": "string", "description": "A field that holds a time, or none."}
     stream["incremental"] = {**incremental, "anyOf": [words, *incremental["anyOf"], untyped]}
 

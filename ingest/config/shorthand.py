@@ -14,11 +14,14 @@ from ingest.config.tree import Node
 _FRACTION = re.compile(r"-?\d+(\.\d+)?([eE][-+]?\d+)?")
 INCREMENTAL_TYPES = frozenset({"timestamp", "integer", "token", "keyset", "feed", "snapshot"})
 INHERITED = ("timeout", "retry")  # parts of a source that a stream overrides key by key
+SCHEDULE = frozenset({"every", "cron", "timezone", "dst", "jitter", "overlap", "catch_up", "catch_up_window",
+                      "max_catch_up", "attempts"})  # fmt: skip
 
 
 def expand(root: Node) -> Node:
     """The file without shorthands and without `defaults`."""
     root = _at(root, "log", _log)
+    root = _at(root, "tasks", lambda tasks: _each(tasks, _timed))
     return _at(root, "sources", lambda sources: _each(sources, _source))
 
 
@@ -52,8 +55,8 @@ def _source(source: Node) -> Node:
     inherited = {key: keys[key] for key in INHERITED if key in keys}
 
     def complete(stream: Node) -> Node:
-        own = stream if stream.mapping is None or shared is None else _merge(shared, stream)
-        own = _stream(own)
+        own = _timed(stream)
+        own = _stream(own if own.mapping is None or shared is None else _merge(_beside(shared, own), own))
         for key, above in inherited.items():
             own = _at(own, key, partial(_merge, above))
         return own
@@ -63,7 +66,7 @@ def _source(source: Node) -> Node:
 
 
 def _stream(stream: Node) -> Node:
-    stream = _at(_verbatim(stream), "paginate", _paginate)
+    stream = _at(_verbatim(_timed(stream)), "paginate", _paginate)
     for key, alone in (("records", "path"), ("version", "path"), ("schema", "file")):
         stream = _at(stream, key, partial(_alone, alone))
     stream = _at(stream, "transform", _transform)
@@ -73,6 +76,26 @@ def _stream(stream: Node) -> Node:
     if keys is not None and "incremental" in keys and keys["incremental"].value == "none":
         return stream.having({key: node for key, node in keys.items() if key != "incremental"})
     return stream
+
+
+def _timed(node: Node) -> Node:
+    """What stands below `every` stands beside it; the interval itself is called `interval` there."""
+    keys = node.mapping
+    below = None if keys is None or "every" not in keys else keys["every"].mapping
+    if keys is None or below is None:
+        return node
+    rest = {key: child for key, child in keys.items() if key != "every"}
+    lifted = {"every" if key == "interval" else key: child for key, child in below.items()}
+    known = lifted.keys() <= SCHEDULE and "every" not in below and not lifted.keys() & rest.keys()
+    return node.having(rest | lifted) if known else node
+
+
+def _beside(shared: Node, own: Node) -> Node:
+    """`defaults` for a stream that says when in its own way."""
+    above = own.mapping or {}
+    other = {"every": ("cron", "timezone", "dst"), "cron": ("every",)}
+    hidden = {key for said, keys in other.items() if said in above for key in keys}
+    return shared.having({key: node for key, node in (shared.mapping or {}).items() if key not in hidden})
 
 
 def _alone(key: str, node: Node) -> Node:

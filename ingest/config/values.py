@@ -4,6 +4,7 @@ Each type reads the text of the file and says in plain words what it wants inste
 that holds one is looked at again when the reference is resolved.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, Strict, StringConstraints, WithJsonSchema
 
@@ -187,7 +188,17 @@ def _zone(value: object) -> tzinfo:
         ValueError,
         OSError,
     ) as exc:  # ZoneInfoNotFoundError is a KeyError; a directory's name, an OSError
-        raise ValueError(f"unknown time zone {shown(value)}; write an IANA name: UTC, Europe/Berlin") from exc
+        raise ValueError(f"unknown time zone {shown(value)}{_zone_meant(str(value))}") from exc
+
+
+def _zone_meant(text: str) -> str:
+    known = {name.lower(): name for name in available_timezones()}
+    places = {name.rpartition("/")[2].lower(): name for name in sorted(available_timezones(), reverse=True)}
+    close = [
+        found for names in (known, places) for found in difflib.get_close_matches(text.lower(), names, n=1, cutoff=0.8)
+    ]
+    meant = close and (known.get(close[0]) or places[close[0]])
+    return f", did you mean `{meant}`?" if meant else "; write an IANA name: UTC, Europe/Berlin"
 
 
 def unless_reference(check: Callable[[str], object]) -> AfterValidator:

@@ -29,6 +29,42 @@ def one(keys: str) -> str:
     [
         ("every: 5ms", "44: `every` must be at least 10ms"),
         ("every: 5", "44: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d"),
+        ('every: 5m, cron: "0 6 * * *"', "54: `every` and `cron` both say when; write one of them"),
+        (
+            "cron: 0 6 * * * *",
+            "43: `0 6 * * * *` has 6 fields; a cron expression has five, and none of them for seconds: minute, hour,"
+            " day of the month, month, day of the week",
+        ),
+        ("cron: 0 0 30 2 *", "43: `0 0 30 2 *` never fires: there is no such date"),
+        ("cron: 0 25 * * *", "43: `0 25 * * *`: `25` is no hour"),
+        ('cron: "${env:WHEN}"', "43: a cron expression holds no reference"),
+        (
+            "cron: 0 6 * * *, timezone: Europe/Berln",
+            "64: unknown time zone `Europe/Berln`, did you mean `Europe/Berlin`?",
+        ),
+        ("cron: 0 6 * * *, timezone: berlin", "64: unknown time zone `berlin`, did you mean `Europe/Berlin`?"),
+        (
+            "cron: 0 6 * * *, overlap: queue",
+            "63: `queue` is not one of skip, queue_one, allow, cancel_previous, did you mean `queue_one`?",
+        ),
+        ("cron: 0 6 * * *, dst: {gap: shfit}", "65: `shfit` is not one of shift, skip, did you mean `shift`?"),
+        (
+            "cron: 5 * * * *, dst: {fold: last}",
+            "59: `5 * * * *` is for every hour of the day and goes by elapsed time: `dst` means nothing",
+        ),
+        ("every: 1d, timezone: UTC", "58: `timezone` is of `cron`, which is not here: `every` knows no time of day"),
+        ("every: {interval: 5m, cron: 0 6 * * *}", "65: `every` and `cron` both say when; write one of them"),
+        (
+            "every: {interval: 5m, intervall: 1m}",
+            "44: a mapping is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d",
+        ),
+        (
+            "every: {interval: 5m, jitter: 1x}",
+            "67: `1x` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d",
+        ),
+        ("catch_up: none, catch_up_window: 1h", "70: `catch_up_window` means nothing: `catch_up` is `none`"),
+        ("max_catch_up: 3", "51: `max_catch_up` is of `catch_up: all`; here it is `latest`"),
+        ("attempts: 0", "47: `attempts` must be at least 1"),
         ("seen_limit: 1.5", "49: `seen_limit` must be a whole number, not `1.5`"),
         ('seen_limit: "${env:N}"', "49: a number carries no reference"),
         ('key: "$.["', "42: cannot read the path '$.[' at '.['"),
@@ -704,10 +740,11 @@ def test_mistakes_in_records_are_said_where_they_stand(records: str, message: st
 
 def test_what_is_not_built_leaves_no_echo() -> None:
     """One line for each: not also a missing key, or a value of the wrong kind."""
-    keys = "records: $.a, jitter: {create: a}, cron: 5"
-    assert [line.split(": ", 1)[1] for line in mistakes(stream(f"path: /x, {keys}"))] == [
-        "`jitter` is not supported by this version",
-        "`cron` is not supported by this version",
+    text = "version: 1\nserve: 5\nconsumers: {a: {kind: archive, path: {b: 1}}, c: {kind: store, topics: [x], sign: 5}}"
+    assert [line.split(": ", 1)[1] for line in mistakes(text)] == [
+        "`serve` is not supported by this version",
+        "`kind: archive` is not supported by this version",
+        "`sign` is not supported by this version",
     ]
 
 

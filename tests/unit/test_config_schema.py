@@ -41,6 +41,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Errors": model.Rule,
     "When": model.When,
     "A stream": model.Stream,
+    "DST": model.Dst,
     "GraphQL": model.GraphQL,
     "Records": model.Records,
     "Version": model.Version,
