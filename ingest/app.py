@@ -7,7 +7,8 @@ no other is imported, since a driver takes longer to import than a short run tak
 import os
 import socket
 import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
+from checkpoints.jobs import Jobs
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -51,6 +53,7 @@ class App:
         self._log: EventLog | None = None
         self._publisher: Publisher | None = None
         self._admin: Admin | None = None
+        self._jobs: Jobs | None = None
         self._warned: set[str] = set()
 
     async def __aenter__(self) -> "App":
@@ -155,6 +158,32 @@ class App:
 
         return SqliteRates(await self._sqlite(address))
 
+    async def jobs(self) -> Jobs:
+        """The queue, in the state store: one for the process, so that who enqueues wakes who waits."""
+        if self._jobs is None:
+            address = addresses.state(self.config, self.redactor, self.loaded.where)
+            self._warn("state", address)
+            if isinstance(address, PostgresAddress):
+                self._jobs = await self._stack.enter_async_context(_postgres_jobs(await self._pool(address)))
+            else:
+                self._jobs = _sqlite_jobs(await self._sqlite(address))
+        return self._jobs
+
+    @asynccontextmanager
+    async def jobs_apart(self) -> AsyncIterator[Jobs]:
+        """The same queue by connections of its own, for a thread with an event loop of its own."""
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            from ingest.postgres import open_postgres
+
+            async with open_postgres(address.url, size=1) as postgres, _postgres_jobs(postgres) as jobs:
+                yield jobs
+        else:
+            from ingest.sqlite import open_database
+
+            async with open_database(address.path.absolute()) as database:
+                yield _sqlite_jobs(database)
+
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(
             addresses.log(self.config, self.redactor, self.loaded.where), what, address
@@ -184,3 +213,17 @@ class App:
                 raise ConfigError(f"{address} is not migrated ({', '.join(missing)}): run `ingest migrate`")
             self._postgres[address.url] = await self._stack.enter_async_context(open_postgres(address.url))
         return self._postgres[address.url]
+
+
+def _postgres_jobs(postgres: "Postgres") -> AbstractAsyncContextManager[Jobs]:
+    with lightly():
+        from checkpoints.jobs.postgres import open_jobs
+
+    return open_jobs(postgres)
+
+
+def _sqlite_jobs(database: "Database") -> Jobs:
+    with lightly():
+        from checkpoints.jobs.sqlite import SqliteJobs
+
+    return SqliteJobs(database)

@@ -11,8 +11,9 @@ we be, so that a frozen process does not keep its rows locked.
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from asyncpg.pool import PoolConnectionProxy
 
     Connection = PoolConnectionProxy[asyncpg.Record]
+    Connect = Callable[[], Awaitable[asyncpg.Connection[asyncpg.Record]]]
 
 CONNECT_TIMEOUT = 10.0  # seconds, shared by the hosts of the URL
 STATEMENT_TIMEOUT = 60.0  # seconds, by the client's clock and by the server's
@@ -81,8 +83,14 @@ def _is_cut_off(exc: BaseException) -> bool:
 class Postgres:
     """Made by `open_postgres`."""
 
-    def __init__(self, pool: "asyncpg.Pool[asyncpg.Record]", statement_timeout: float = STATEMENT_TIMEOUT) -> None:
+    def __init__(
+        self,
+        pool: "asyncpg.Pool[asyncpg.Record]",
+        statement_timeout: float = STATEMENT_TIMEOUT,
+        connect: "Connect | None" = None,
+    ) -> None:
         self._pool = pool
+        self._connect = connect
         limit = f"{statement_timeout:.0f}s"
         # Limits that an administrator has set stay. One message, so one round trip.
         limits = "ISOLATION LEVEL READ COMMITTED" + "".join(
@@ -92,13 +100,14 @@ class Postgres:
         self._begin, self._only = f"BEGIN {limits}", f"SET TRANSACTION {limits}"
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator["Connection"]:
+    async def transaction(self, first: str = "") -> AsyncIterator["Connection"]:
         """A connection inside one transaction; drivers' errors leave it as ours. READ COMMITTED.
 
-        When StoreUnavailable comes out, the transaction may have been committed or not."""
+        `first`: statements that go out with BEGIN, without a round trip of their own; as in `write_at_once` their
+        values are part of them. When StoreUnavailable comes out, the transaction may have been committed or not."""
         async with self._in_use() as connection:
-            await connection.execute(self._begin)
             try:
+                await connection.execute(f"{self._begin}; {first}" if first else self._begin)
                 yield connection
             except BaseException as exc:
                 if not _is_cut_off(exc):
@@ -114,6 +123,26 @@ class Postgres:
             # Statements in one message are one transaction (PostgreSQL documentation, "Multiple Statements in a Simple
             # Query"); the status is that of the last one.
             return int((await connection.execute(f"{self._only}; {statement}")).rpartition(" ")[2])
+
+    @asynccontextmanager
+    async def session(self) -> AsyncIterator["asyncpg.Connection[asyncpg.Record]"]:
+        """A connection of its own, for what outlives a transaction: LISTEN. Behind PgBouncer it is nobody's, and what
+        it was told in one transaction another server session knows nothing of: who uses it finds that out.
+
+        Drivers' errors leave it as ours."""
+        assert self._connect is not None
+        connection = None
+        try:
+            connection = await self._connect()
+            yield connection
+        except Exception as exc:
+            meaning = translated(exc)
+            if meaning is None:
+                raise
+            raise meaning from exc
+        finally:
+            if connection is not None:
+                connection.terminate()
 
     @asynccontextmanager
     async def _in_use(self) -> AsyncIterator["Connection"]:
@@ -218,16 +247,20 @@ async def open_postgres(
     """Raises StoreUnavailable or ConfigError when no connection can be made; the message names host and database."""
     address = PostgresAddress(url)
     query = parse_qs(urlsplit(url).query)
+    hosts = _Hosts(address.hosts())
+    settings: dict[str, Any] = {
+        "command_timeout": statement_timeout,
+        "statement_cache_size": 0,
+        "server_settings": {"application_name": "ingest"},
+    }
     pool = asyncpg.create_pool(
         url,
         # A pool that keeps some open makes them anew in the background, with a traceback for every failure.
         min_size=0,
         max_size=size,
-        command_timeout=statement_timeout,
-        statement_cache_size=0,
-        server_settings={"application_name": "ingest"},
         reset=_no_reset,
-        connect=_Hosts(address.hosts()).connect,
+        connect=hosts.connect,
+        **settings,
     )
     try:
         await pool
@@ -238,7 +271,7 @@ async def open_postgres(
         pool.terminate()
         raise _no_connection(exc, address, "sslcert" in query) from exc
     try:
-        yield Postgres(pool, statement_timeout)
+        yield Postgres(pool, statement_timeout, partial(hosts.connect, **settings))
     finally:
         try:
             await asyncio.wait_for(pool.close(), CONNECT_TIMEOUT)

@@ -44,10 +44,11 @@ CREATE INDEX jobs_of_schedule ON jobs (schedule) WHERE schedule IS NOT NULL AND 
 CREATE UNIQUE INDEX jobs_dedupe ON jobs (dedupe_key)
     WHERE dedupe_key IS NOT NULL AND state IN ('pending', 'running');
 CREATE INDEX jobs_deduped ON jobs (dedupe_key, finished_at) WHERE dedupe_for IS NOT NULL AND state = 'done';
--- Overlap is the database's affair: one live job of the schedule, or one that waits.
+-- Overlap is the database's affair: one live job of the schedule, or one that waits and has never been claimed: one that
+-- comes back for another attempt finds the next one waiting already, and must not be refused.
 CREATE UNIQUE INDEX jobs_skip ON jobs (schedule) WHERE overlap = 'skip' AND state IN ('pending', 'running');
 CREATE UNIQUE INDEX jobs_queue_one ON jobs (schedule)
-    WHERE overlap IN ('queue_one', 'cancel_previous') AND state = 'pending';
+    WHERE overlap IN ('queue_one', 'cancel_previous') AND state = 'pending' AND fence = 0;
 
 CREATE TABLE attempts (
     job         INTEGER NOT NULL REFERENCES jobs (id) ON DELETE CASCADE,

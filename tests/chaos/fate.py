@@ -274,8 +274,8 @@ class DoomedPostgres(Postgres):
         self._postgres, self._fate = postgres, fate
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator["Connection"]:
-        async with self._postgres.transaction() as connection:
+    async def transaction(self, first: str = "") -> AsyncIterator["Connection"]:
+        async with self._postgres.transaction(first) as connection:
             yield connection
             self._fate.inside_transaction()
         self._fate.behind_transaction()

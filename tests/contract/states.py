@@ -7,6 +7,9 @@ from contextlib import asynccontextmanager
 from typing import NamedTuple, TypeVar
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
+from checkpoints.jobs import Jobs
+from checkpoints.jobs.postgres import open_jobs
+from checkpoints.jobs.sqlite import SqliteJobs
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 from checkpoints.postgres_rates import PostgresRates
 from checkpoints.postgres_tokens import PostgresTokens
@@ -31,6 +34,7 @@ class State(NamedTuple):
     checkpoints: Checkpoints
     tokens: Tokens
     rates: Rates
+    jobs: Jobs
 
 
 @asynccontextmanager
@@ -39,12 +43,11 @@ async def open_state(url: str) -> AsyncIterator[State]:
         await migrate(url)
         async with open_database(path_of(url)) as database:
             parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
-            yield State(url, *parts)
+            yield State(url, *parts, SqliteJobs(database))
     else:
-        async with open_postgres(url) as server:
-            yield State(
-                url, PostgresLeases(server), PostgresCheckpoints(server), PostgresTokens(server), PostgresRates(server)
-            )
+        async with open_postgres(url) as server, open_jobs(server) as jobs:
+            leases, checkpoints = PostgresLeases(server), PostgresCheckpoints(server)
+            yield State(url, leases, checkpoints, PostgresTokens(server), PostgresRates(server), jobs)
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

@@ -39,9 +39,9 @@ class Counting(Postgres):
         self.begun = 0
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator["Connection"]:
+    async def transaction(self, first: str = "") -> AsyncIterator["Connection"]:
         self.begun += 1
-        async with super().transaction() as connection:
+        async with super().transaction(first) as connection:
             yield connection
 
     async def during(self, work: Awaitable[object]) -> int:
