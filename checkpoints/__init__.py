@@ -156,7 +156,7 @@ class Checkpoints(Protocol):
     async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
         """Newest first, at most HISTORY_LIMIT."""
 
-    async def forget(self, claim: Claim) -> None:
+    async def forget(self, claim: Claim, note: str = FORGOTTEN) -> None:
         """Forget the cursors and everything `seen`, as if the stream had never run; the history keeps a row."""
 
 

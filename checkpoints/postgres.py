@@ -202,7 +202,7 @@ class PostgresCheckpoints:
             )
         return [HistoryEntry(stream, cursor.encode(), fence, note, rfc3339(at)) for cursor, fence, note, at in rows]
 
-    async def forget(self, claim: Claim) -> None:
+    async def forget(self, claim: Claim, note: str = FORGOTTEN) -> None:
         async with self._postgres.transaction() as connection:
             if await connection.fetchval(HELD, *_owner(claim.lease)) is None:
                 raise await _superseded(connection, claim.lease, "the cursor was not forgotten")
@@ -213,7 +213,7 @@ class PostgresCheckpoints:
                 *claim.stream,
             )
             await _forget_all(connection, claim.stream)
-            await _add_history(connection, claim, cursor or "null", FORGOTTEN)
+            await _add_history(connection, claim, cursor or "null", note)
 
 
 def _owner(lease: Lease) -> tuple[str, str, int]:

@@ -86,8 +86,8 @@ class SqliteCheckpoints:
     async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
         return await self._database.read(lambda connection: _history(connection, stream))
 
-    async def forget(self, claim: Claim) -> None:
-        await self._database.write(lambda connection: _forget(connection, claim))
+    async def forget(self, claim: Claim, note: str = FORGOTTEN) -> None:
+        await self._database.write(lambda connection: _forget(connection, claim, note))
 
 
 def _now(connection: sqlite3.Connection) -> int:
@@ -389,14 +389,14 @@ def _history(connection: sqlite3.Connection, stream: StreamId) -> builtins.list[
     return [HistoryEntry(stream, cursor.encode(), fence, note, rfc3339(at)) for cursor, fence, note, at in rows]
 
 
-def _forget(connection: sqlite3.Connection, claim: Claim) -> None:
+def _forget(connection: sqlite3.Connection, claim: Claim, note: str) -> None:
     _check(connection, claim.lease, "the cursor was not forgotten")
     row = connection.execute(
         "SELECT cursor FROM checkpoints WHERE source = ? AND stream = ? AND partition = ''", claim.stream
     ).fetchone()
     connection.execute("DELETE FROM checkpoints WHERE source = ? AND stream = ?", claim.stream)
     _forget_all(connection, claim.stream)
-    _add_history(connection, claim, "null" if row is None else row[0], FORGOTTEN, _now(connection))
+    _add_history(connection, claim, "null" if row is None else row[0], note, _now(connection))
 
 
 def _array(texts: Iterable[str]) -> str:

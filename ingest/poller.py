@@ -45,11 +45,21 @@ WARN_AFTER = 10.0  # seconds without all acknowledgements of a page
 
 
 class Target(NamedTuple):
-    """Where the events of a stream go, and how many ids are remembered where not all are."""
+    """Where the events of a stream go, and how many ids are remembered where not all are.
+
+    `part`: of the stream, with a cursor and a lease of its own; its events are the stream's. `fence`: of its events,
+    where it is not that of the lease."""
 
     stream: StreamId
     topic: str
     seen_limit: int
+    part: str = ""
+    fence: int | None = None
+
+    @property
+    def kept_as(self) -> StreamId:
+        """The name of the cursor and of the lease."""
+        return StreamId(self.stream.source, f"{self.stream.stream}@{self.part}") if self.part else self.stream
 
 
 class Unwanted(NamedTuple):
@@ -76,7 +86,8 @@ class Poller:
     ) -> None:
         self._target, self._claim, self._source = target, claim, source
         self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
-        self._envelope = Envelope(*target.stream, claim.lease.fence)
+        self._stream = target.kept_as
+        self._envelope = Envelope(*target.stream, claim.lease.fence if target.fence is None else target.fence)
         self._locate = locate
         self._changes = changes or Changes()
         self._seen_in = claim.seen_in  # until `run` asks
@@ -96,7 +107,7 @@ class Poller:
         lease = replace(self._claim.lease, clean=not self.in_flight)
         remembered = self._claim.seen or len(self._published) or int(self._asks)
         seen_in = self._claim.seen_in if self._moved else self._seen_in
-        return Claim(self._target.stream, lease, self._cursor, remembered, seen_in)
+        return Claim(self._stream, lease, self._cursor, remembered, seen_in)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until the listing ends, or `stop` is set and the page in hand is saved. Says in the report how it ended.
@@ -137,7 +148,7 @@ class Poller:
             log.warning(
                 "the topic is not the one that was published to: what was seen is forgotten, a full listing is "
                 "published again",
-                stream=str(self._target.stream),
+                stream=str(self._stream),
                 topic=self._seen_in,
                 published_to=self._claim.seen_in,
             )
@@ -196,7 +207,7 @@ class Poller:
         if self._cursor is None:
             return 0  # nothing was listed before
         await self._save(replace(last, cursor=self._cursor, partitions={}, missed=False))
-        look_up, stream, after, count = self._checkpoints.missing, self._target.stream, "", 0
+        look_up, stream, after, count = self._checkpoints.missing, self._stream, "", 0
         while True:
             look = partial(look_up, stream, sweep.number, after, DELETED_AT_ONCE, twice=sweep.twice)
             missing = await self._persist("look up what is gone", look)
@@ -252,7 +263,7 @@ class Poller:
 
     async def _partitions(self, names: Sequence[str]) -> Mapping[str, bytes]:
         look_up = self._checkpoints.cursors
-        found = await self._persist("look up the cursors", lambda: look_up(self._target.stream, names))
+        found = await self._persist("look up the cursors", lambda: look_up(self._stream, names))
         if not self._afresh:
             return found
         return {name: cursor if name == RESERVED else unconditional(cursor) for name, cursor in found.items()}
@@ -260,14 +271,14 @@ class Poller:
     async def _with_keys(self, deletes: Sequence[SourceRecord]) -> Sequence[SourceRecord]:
         """A delete goes where the events of its record went."""
         look_up, ids = self._checkpoints.keys, [one.id for one in deletes]
-        keys = await self._persist("look up keys", lambda: look_up(self._target.stream, ids)) if ids else {}
+        keys = await self._persist("look up keys", lambda: look_up(self._stream, ids)) if ids else {}
         return [replace(one, key=keys.get(one.id, one.key)) for one in deletes]
 
     async def _known(self, ids: Sequence[str]) -> dict[str, str]:
         """The version published last, for those of the ids that are remembered."""
         if self._asks and ids:
             look_up = self._checkpoints.seen
-            return dict(await self._persist("look up what was seen", lambda: look_up(self._target.stream, ids)))
+            return dict(await self._persist("look up what was seen", lambda: look_up(self._stream, ids)))
         published = self._published
         return {name: published[name].version for name in ids if name in published}
 
@@ -303,7 +314,7 @@ class Poller:
         if pointers and await self._acknowledged(topic, pointers):
             raise ConfigError(f"{topic} cannot even hold the pointer to a record that is too large: raise max_message")
         first = dict(letters[0].headers)["dlq.error.message"].decode()
-        log.warning("dead letters", stream=str(self._target.stream), count=len(letters), topic=topic, first=first)
+        log.warning("dead letters", stream=str(self._stream), count=len(letters), topic=topic, first=first)
 
     async def _keep(self, letter: Message) -> Message:
         headers = msgspec.msgpack.encode(letter.headers)
@@ -341,7 +352,7 @@ class Poller:
             warning.cancel()
 
     def _blocked(self, what: str, why: str) -> None:
-        log.warning(f"cannot {what} yet", stream=str(self._target.stream), error=why)
+        log.warning(f"cannot {what} yet", stream=str(self._stream), error=why)
         self._report.blocked_by(why)
 
     async def _persist(self, what: str, act: Callable[[], Awaitable[T]]) -> T:

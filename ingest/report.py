@@ -59,27 +59,31 @@ class Report:
     cursor_to: str | None = None
     started: float = field(default_factory=time.monotonic)
     ended: float | None = None
+    measured_as: StreamId = field(init=False)  # the labels of its metrics
+
+    def __post_init__(self) -> None:
+        self.measured_as = _measured(self.stream)
 
     def requested(self, seconds: float) -> None:
         self.requests += 1
-        metrics.request_seconds.labels(*self.stream).observe(seconds)
+        metrics.request_seconds.labels(*self.measured_as).observe(seconds)
         if self.wait is not None:
             self.wait = None
-            metrics.waiting_until.labels(*self.stream).set(0)
+            metrics.waiting_until.labels(*self.measured_as).set(0)
 
     def retrying(self, attempt: int, delay: float, reason: str) -> None:
         self.retries += 1
-        metrics.retries.labels(*self.stream).inc()
+        metrics.retries.labels(*self.measured_as).inc()
         self.waiting(delay, reason)
 
     def waiting(self, delay: float, reason: str) -> None:
         self.waited += delay
-        metrics.waiting.labels(*self.stream).inc(delay)
+        metrics.waiting.labels(*self.measured_as).inc(delay)
         if delay < WAIT_WORTH_SHOWING:
             return
         until = time.time() + delay
         self.wait = Wait(rfc3339(int(until * 1000)), reason)
-        metrics.waiting_until.labels(*self.stream).set(until)
+        metrics.waiting_until.labels(*self.measured_as).set(until)
         if delay >= WAIT_WORTH_A_LINE:
             until_, seconds = self.wait.until, round(delay, 1)
             log.warning("waiting", stream=str(self.stream), until=until_, seconds=seconds, reason=reason)
@@ -94,11 +98,11 @@ class Report:
         """One line for each kind and run."""
         if notice.kind not in self.notices:
             self.notices[notice.kind] = notice.message
-            metrics.notices.labels(*self.stream, notice.kind).inc()
+            metrics.notices.labels(*self.measured_as, notice.kind).inc()
             log.warning(notice.message, stream=str(self.stream), kind=notice.kind)
 
     def restarted(self, reason: str) -> None:
-        metrics.restarts.labels(*self.stream).inc()
+        metrics.restarts.labels(*self.measured_as).inc()
         log.warning("listing restarted", stream=str(self.stream), reason=reason)
 
     def saved(
@@ -112,23 +116,23 @@ class Report:
         self.dead_letters += dead_letters
         self.deletes += deletes
         self.gaps += gaps
-        metrics.pages.labels(*self.stream).inc()
+        metrics.pages.labels(*self.measured_as).inc()
         for outcome, count in {
             "published": events, "unchanged": unchanged, "skipped": skipped, "dead_lettered": dead_letters,
         }.items():  # fmt: skip
             if count:
-                metrics.records.labels(*self.stream, outcome).inc(count)
+                metrics.records.labels(*self.measured_as, outcome).inc(count)
         if gaps:
-            metrics.gaps.labels(*self.stream).inc(gaps)
-        metrics.cursor_saved.labels(*self.stream).set_to_current_time()
+            metrics.gaps.labels(*self.measured_as).inc(gaps)
+        metrics.cursor_saved.labels(*self.measured_as).set_to_current_time()
         self.changed(self)
 
     def end(self, outcome: Outcome, reason: str) -> None:
         self.outcome, self.reason, self.wait = outcome, reason, None
         self.ended = time.monotonic()
-        metrics.waiting_until.labels(*self.stream).set(0)
-        metrics.polls.labels(*self.stream, outcome.value).inc()
-        metrics.poll_seconds.labels(*self.stream).observe(self.seconds)
+        metrics.waiting_until.labels(*self.measured_as).set(0)
+        metrics.polls.labels(*self.measured_as, outcome.value).inc()
+        metrics.poll_seconds.labels(*self.measured_as).observe(self.seconds)
         level = log.info if outcome in (Outcome.COMPLETE, Outcome.INCOMPLETE) else log.error
         level(
             "stream finished",
@@ -148,6 +152,12 @@ class Report:
     @property
     def seconds(self) -> float:
         return (self.ended or time.monotonic()) - self.started
+
+
+def _measured(stream: StreamId) -> StreamId:
+    """The parts of a stream are measured together, beside the stream itself: there may be any number of them."""
+    whole, part, _ = stream.stream.partition("@")
+    return StreamId(stream.source, f"{whole}@backfill") if part else stream
 
 
 def exit_code(reports: Iterable[Report]) -> int:

@@ -34,12 +34,14 @@ DATABASE_CAP = 30.0  # seconds at most between tries to claim a stream while the
 
 @dataclass(frozen=True)
 class Stream:
-    """One stream, ready to run. `every`: seconds from the end of one run to the start of the next."""
+    """One stream, ready to run. `every`: seconds from the end of one run to the start of the next. `once`: a complete
+    run is the last one, of which only the history keeps the cursor, with this note."""
 
     target: Target
     source: Source
     every: float
     changes: Changes = field(default_factory=Changes)
+    once: str | None = None
 
     @property
     def topics(self) -> tuple[str, str]:
@@ -58,14 +60,14 @@ class Runner:
     locate: Locate
     changed: Callable[[Report], None] = lambda report: None
     lease_ttl: float = LEASE_TTL
-    latest: dict[StreamId, Report] = field(default_factory=dict)  # of each stream, the run under way or the last one
+    latest: dict[StreamId, Report] = field(default_factory=dict)  # the run under way or the last one, by `kept_as`
 
     async def once(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
         """Every stream once, side by side; a held lease is waited for, up to its time-to-live."""
         async with asyncio.TaskGroup() as group:
             for stream in streams:
                 group.create_task(self._once(stream, stop))
-        return [self.latest[stream.target.stream] for stream in streams]
+        return [self.latest[stream.target.kept_as] for stream in streams]
 
     async def forever(self, streams: Sequence[Stream], stop: asyncio.Event) -> list[Report]:
         """Until `stop`; returns the last report of each stream. Who holds a stream keeps it, others stand by."""
@@ -76,9 +78,9 @@ class Runner:
 
     async def _once(self, stream: Stream, stop: asyncio.Event) -> None:
         report = self._begin(stream)
-        name = stream_lease(stream.target.stream)
+        name = stream_lease(stream.target.kept_as)
         try:
-            asked_at, claim = await self._claim(stream.target.stream, stop, self.lease_ttl)
+            asked_at, claim = await self._claim(stream.target.kept_as, stop, self.lease_ttl)
             if claim is None and stop.is_set():
                 report.end(Outcome.INCOMPLETE, "stopped by a signal")
             elif claim is None:
@@ -98,18 +100,18 @@ class Runner:
         while not stop.is_set():
             standing_by = self._begin(stream)
             try:
-                asked_at, claim = await self._claim(stream.target.stream, stop, math.inf)
+                asked_at, claim = await self._claim(stream.target.kept_as, stop, math.inf)
                 if claim is not None:
                     failures = 0
                     async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
                         await self._release(await self._again_and_again(stream, claim, stop))
             except Superseded as exc:
-                self.latest[stream.target.stream].superseded(str(exc))
+                self.latest[stream.target.kept_as].superseded(str(exc))
             except (Transient, ConfigError) as exc:  # what a person must mend in the database does not end the others
                 failures += 1
                 standing_by.blocked_by(str(exc))
                 level = log.warning if isinstance(exc, Transient) else log.error
-                level("cannot claim the stream yet", stream=str(stream.target.stream), error=str(exc))
+                level("cannot claim the stream yet", stream=str(stream.target.kept_as), error=str(exc))
                 await _stopped(stop, backoff(failures, FAILED_BASE, DATABASE_CAP))
 
     async def _again_and_again(self, stream: Stream, claim: Claim, stop: asyncio.Event) -> Claim:
@@ -123,7 +125,7 @@ class Runner:
                 return claim
 
     def _begin(self, stream: Stream) -> Report:
-        report = self.latest[stream.target.stream] = Report(stream.target.stream, self.changed)
+        report = self.latest[stream.target.kept_as] = Report(stream.target.kept_as, self.changed)
         return report
 
     async def _poll(self, stream: Stream, claim: Claim, report: Report, stop: asyncio.Event) -> Claim:
@@ -134,6 +136,8 @@ class Runner:
         )
         try:
             await poller.run(stop)
+            if stream.once is not None and report.outcome is Outcome.COMPLETE:
+                await self.checkpoints.forget(claim, stream.once)
         except Transient as exc:
             report.retry_after = exc.retry_after
             report.end(Outcome.UNAVAILABLE, str(exc))

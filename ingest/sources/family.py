@@ -5,13 +5,16 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ingest.config.model import Deletes, Source, Stream
+from ingest.errors import ConfigError
 from ingest.redaction import Redactor
 from ingest.sources.auth.keyring import Keyring
 from ingest.sources.bounds import placeholders
 from ingest.sources.children import ChildSource
 from ingest.sources.feed import FedSource
 from ingest.sources.http import Fetched, HttpSource
+from ingest.sources.incremental import Bounds, Stretch
 from ingest.sources.parent import Parents
+from ingest.sources.part import PartSource
 from ingest.sources.shelf import Reader, Shelf
 from ingest.sources.transport import Transport
 
@@ -45,10 +48,29 @@ class Family:
         feed = stream.deletes.feed if stream.deletes is not None else None
         return own if feed is None else FedSource(own, self._feed(feed.stream), feed)
 
+    def part(self, name: str, stretch: Stretch) -> PartSource:
+        """That part of a stream. Raises ConfigError for one that has no positions."""
+        configured = self.source.streams[name]
+        stream = _beside(configured).model_copy(update={"schema_": configured.schema_, "expect": None})
+        if stream.incremental is None or not stream.incremental.of_records:
+            raise ConfigError(
+                f"{self._parts.where(f'streams.{name}')}: no `incremental` with a `field`, so no positions"
+            )
+        own = self._listing(name, stream, OWN_SLACK, strict=False, stretch=stretch)
+        return PartSource(own, Bounds(stream.incremental, placeholders(self.source, stream), stretch), stretch)
+
     def _feed(self, name: str) -> HttpSource:
         return self._requests(name, _beside(self.source.streams[name]), None, as_sent=True)
 
-    def _requests(self, name: str, stream: Stream, others: Reader[Fetched] | None, *, as_sent: bool) -> HttpSource:
+    def _requests(
+        self,
+        name: str,
+        stream: Stream,
+        others: Reader[Fetched] | None,
+        *,
+        as_sent: bool,
+        stretch: Stretch | None = None,
+    ) -> HttpSource:
         _, transport, keyring, redactor, where = self._parts
         at = where(f"streams.{name}")
         return HttpSource(
@@ -61,15 +83,23 @@ class Family:
             as_sent=as_sent,
             others=others,
             configured=self.source.streams[name],
+            stretch=stretch,
         )
 
     def _listing(
-        self, name: str, stream: Stream, slack: float, *, strict: bool, as_sent: bool = False
+        self,
+        name: str,
+        stream: Stream,
+        slack: float,
+        *,
+        strict: bool,
+        as_sent: bool = False,
+        stretch: Stretch | None = None,
     ) -> HttpSource | ChildSource:
         """`strict`: deletes are concluded from what it does not list."""
-        shelf = self._shelves.get(name)
+        shelf = self._shelves.get(name) if stretch is None else None
         others = None if shelf is None else Reader(shelf, 0.0 if strict else slack)
-        own = self._requests(name, stream, others, as_sent=as_sent)
+        own = self._requests(name, stream, others, as_sent=as_sent, stretch=stretch)
         if stream.parent is None:
             return own
         above = self.source.streams[stream.parent.stream]

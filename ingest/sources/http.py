@@ -20,6 +20,7 @@ from ingest.sources.cursor import Round
 from ingest.sources.exchange import Response
 from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.guard import LoopGuard
+from ingest.sources.incremental import Stretch
 from ingest.sources.listing import Lister, State
 from ingest.sources.ordering import Ordering
 from ingest.sources.pagination import Received
@@ -54,7 +55,7 @@ class Unopened(SourceRefused):
 class HttpSource:
     """One stream of one source, references resolved. `where`: file:line:column of the stream, for messages. `as_sent`:
     its records are not published, `transform` only says which there are. `others`: who list it too.
-    `configured`: the stream as the source has it, where it is listed in another way."""
+    `configured`: the stream as the source has it, where it is listed in another way. `stretch`: as `Bounds`."""
 
     def __init__(
         self,
@@ -68,6 +69,7 @@ class HttpSource:
         as_sent: bool = False,
         others: Reader[Fetched] | None = None,
         configured: Stream | None = None,
+        stretch: Stretch | None = None,
     ) -> None:
         self._stream, self._transport, self._redactor, self._where = stream, transport, redactor, where
         template = Template(source, downloaded(stream), redactor.scrub)
@@ -77,7 +79,8 @@ class HttpSource:
             raise ConfigError(f"{where}: {exc}") from exc
         self._others = others
         self._probe = keyring.probe(stream.auth or source.auth, self._credentials)
-        self._lister = Lister(source, stream, template, self._credentials, redactor.scrub, as_sent=as_sent)
+        scrub, ours = redactor.scrub, self._credentials
+        self._lister = Lister(source, stream, template, ours, scrub, as_sent=as_sent, stretch=stretch)
         self._formats = Formats(stream)
         self._limits = Limits(
             stream.timeout or source.timeout,

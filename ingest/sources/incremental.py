@@ -14,6 +14,9 @@ from ingest.config.incremental import UNFILTERED, Incremental, Since
 from ingest.errors import SourceChanged
 from ingest.sources import SourceRecord, times
 
+LONGER = 2 * 3600 * times.MICROS  # by how much a day may be longer than others
+QUARTER = 900 * times.MICROS  # clocks are set back by no less
+
 
 class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a stream stands. Positions are microseconds since 1970, or the integers themselves."""
@@ -37,22 +40,36 @@ class Window(NamedTuple):
     follows: bool = False
 
 
+class Stretch(NamedTuple):
+    """A part of a stream by position: from `start` to before `end`."""
+
+    start: int
+    end: int
+
+
 class Bounds:
     """The rules of a stream whose cursor is a field of its records. `micros`: positions are instants.
 
-    `placeholders`: those of its requests; they take a bound too."""
+    `placeholders`: those of its requests; they take a bound too. `stretch`: only that part of the stream is listed."""
 
-    def __init__(self, config: Incremental, placeholders: Collection[str] = ()) -> None:
-        self._config = config
+    def __init__(self, config: Incremental, placeholders: Collection[str] = (), stretch: Stretch | None = None) -> None:
+        self._config, self._stretch = config, stretch
         self._since = config.since
         if self._since is None and not {"cursor", "window.start"}.isdisjoint(placeholders):
             self._since = Since()
-        self._bounded = config.until is not None or "window.end" in placeholders
+        self.bounded = config.until is not None or "window.end" in placeholders
         self.micros = config.type != "integer"
-        self._lookback = round(config.lookback * times.MICROS) if self.micros else int(config.lookback)
+        first = None if self._since is None or stretch is not None else self._since.first
+        self._first = None if first in (None, UNFILTERED) else str(first)
+        lookback = 0 if stretch is not None else config.lookback
+        self._lookback = round(lookback * times.MICROS) if self.micros else int(lookback)
         self._lag = round(config.lag * times.MICROS)
         self._window = None if config.window is None else round(config.window * times.MICROS)
         self._unit = times.unit(config.format) if self.micros else 1
+        self._kept = stretch
+        if stretch is not None and self.micros and times.is_bare_date(config.format) and config.timezone is None:
+            # nobody said whose days they are: the API's own begin and end less than a day from ours
+            self._kept = Stretch(stretch.start - self._unit, stretch.end + self._unit)
         self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else times.parse_integer
 
     @property
@@ -62,10 +79,11 @@ class Bounds:
 
     def since(self, high_water: int | None, *, again: bool = True) -> str | None:
         """The lower bound as it is sent, None: it is left out. `again`: with what is read once more."""
-        config = self._since
+        config, first = self._since, self._first
         if config is None:
             return None
-        first = None if config.first in (None, UNFILTERED) else str(config.first)
+        if high_water is None and self._stretch is not None:
+            high_water = self._stretch.start
         if high_water is None:
             return first
         bound = high_water - (self._lookback if again else 0)
@@ -77,25 +95,53 @@ class Bounds:
 
     def window(self, high_water: int | None, now: int, *, again: bool = True) -> Window:
         """What the listing that begins at `now` (microseconds since 1970) asks for. `again`: the first of a run."""
+        if self._stretch is not None and high_water is None:
+            high_water = self._stretch.start
         since = self.since(high_water, again=again)
-        if not self._bounded:
+        if not self.bounded:
             return Window(since)
-        limit = now - self._lag
+        limit = now - self._lag if self._stretch is None else self._stretch.end
         first = None if since is None else self._parse(since)
         start = first if high_water is None else high_water
         if start is not None:
             limit = max(limit, start)  # a lag that has grown
         end = limit if self._window is None or start is None else min(limit, start + self._window)
         if self._config.until_is == "exclusive":
-            whole = self._parse(self._render(end))
-            if start is None or whole > start:
+            whole = self._truncated(end)
+            last = self._stretch is not None and end == limit  # nothing comes after it that would ask for the rest
+            enough = whole == end if last else start is None or whole > start
+            if enough:
                 return Window(since, self._render(end), whole, follows=end < limit)
         return Window(since, self._upwards(end), min(end, now - self._lag), follows=end < limit)
 
     def _upwards(self, position: int) -> str:
         """Rounded up to what can be sent: an upper bound that is truncated leaves rows out."""
-        sent = self._render(position)
-        return sent if self._parse(sent) >= position else self._render(position + self._unit)
+        for step in (0, self._unit, self._unit + LONGER):
+            if self._truncated(position + step) >= position:
+                break
+        return self._render(position + step)
+
+    def _truncated(self, position: int) -> int:
+        if not self.micros:
+            return position
+        return times.truncated(max(position, times.EARLIEST), self._config.format, self._config.timezone)
+
+    def exact(self, position: int) -> int:
+        """A position near this one that can be sent as it is, and that nobody can read as another."""
+        found = self._truncated(position + self._unit // 2)
+        while self.micros and times.is_repeated(found, self._config.format, self._config.timezone):
+            found = self._truncated(found - QUARTER)
+        return found
+
+    def holds(self, position: int | None) -> bool:
+        """Whether it lies in the stretch, where there is one. What has no position lies in none."""
+        kept = self._kept
+        return kept is None or (position is not None and kept.start <= position < kept.end)
+
+    def is_behind(self, progress: Progress) -> bool:
+        """In ascending order everything of the stretch was listed."""
+        kept, last = self._kept, progress.last
+        return kept is not None and last is not None and not progress.disorder and last >= kept.end
 
     def _render(self, position: int) -> str:
         if not self.micros:

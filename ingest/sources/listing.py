@@ -20,7 +20,7 @@ from ingest.sources.bounds import bounds, next_start, placeholders
 from ingest.sources.conditional import Conditional
 from ingest.sources.cursor import Cursor, Job, Listing, Report, Round, Validators, decode, fingerprint
 from ingest.sources.filling import Values, filled
-from ingest.sources.incremental import Bounds, Progress, Window
+from ingest.sources.incremental import Bounds, Progress, Stretch, Window
 from ingest.sources.page import NOTHING, PageReader, Read
 from ingest.sources.pagination import Keyset, Overlapping, Received, Stop, Token, is_counted, paginator
 from ingest.sources.parameters import as_sent as text_of
@@ -68,7 +68,7 @@ class _Answered(NamedTuple):
 class Lister:
     """The rules of one stream; holds no state of a listing.
 
-    `scrub` takes secrets out of a text. `as_sent`: as `PageReader`."""
+    `scrub` takes secrets out of a text. `as_sent`: as `PageReader`; `stretch`: as `Bounds`."""
 
     def __init__(
         self,
@@ -79,6 +79,7 @@ class Lister:
         scrub: Callable[[str], str],
         *,
         as_sent: bool = False,
+        stretch: Stretch | None = None,
     ) -> None:
         self._stream, self._template = stream, template
         self._credentials, self._scrub = credentials, scrub
@@ -87,7 +88,7 @@ class Lister:
         incremental = stream.incremental
         self._bounds = None
         if incremental is not None and incremental.of_records:
-            self._bounds = Bounds(incremental, placeholders(source, stream))
+            self._bounds = Bounds(incremental, placeholders(source, stream), stretch)
         self._bounds_at = bounds(stream)
         self._takes_tokens = incremental is not None and incremental.type == "token"
         self._start_at = next_start(stream)
@@ -275,6 +276,8 @@ class Lister:
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
+        if self._bounds is not None and self._bounds.is_behind(progress):
+            after = Stop("a page behind the end of what is asked for")
         doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
         told = tuple(self._notices(received, state, progress, read, isinstance(after, Stop)))
         validators = None

@@ -109,6 +109,28 @@ def render(position: int, form: str, zone: tzinfo | None) -> str:
     return rfc3339(position) if form == "rfc3339" else _moment(position).astimezone(zone or UTC).strftime(form)
 
 
+def truncated(position: int, form: str, zone: tzinfo | None) -> int:
+    """The instant that the rendered text stands for: the position itself where it can be sent, else one before it."""
+    if form in ("unix", "unix_ms", "rfc3339"):
+        return position // unit(form) * unit(form)
+    return _reader(form, zone)(render(position, form, zone))
+
+
+def is_repeated(position: int, form: str, zone: tzinfo | None) -> bool:
+    """Whether the text names two instants: the clock of the zone was set back, and the text has no offset."""
+    plain = form.replace("%%", "")
+    if zone is None or "%" not in plain or "%z" in plain:
+        return False
+    moment = _moment(position).astimezone(zone)
+    return moment.replace(fold=0).utcoffset() != moment.replace(fold=1).utcoffset()
+
+
+def is_bare_date(form: str) -> bool:
+    """Whether it sends days, without a time."""
+    plain = form.replace("%%", "")
+    return "%" in plain and not _TIME_OF_DAY.search(plain)
+
+
 def unit(form: str) -> int:
     """Microseconds of the smallest step that can be sent in the format."""
     if form in ("unix", "unix_ms", "rfc3339"):

@@ -32,7 +32,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from checkpoints import Checkpoint, Checkpoints, Claim, HistoryEntry, Missing, Save, StreamId
+from checkpoints import FORGOTTEN, Checkpoint, Checkpoints, Claim, HistoryEntry, Missing, Save, StreamId
 from consumers.store import EventStore, Query, Row, Written
 from ingest.event import Event, Message
 from ingest.eventlog import (
@@ -158,8 +158,8 @@ class DoomedCheckpoints:
     async def history(self, stream: StreamId) -> Sequence[HistoryEntry]:
         return await self._checkpoints.history(stream)
 
-    async def forget(self, claim: Claim) -> None:
-        await self._checkpoints.forget(claim)
+    async def forget(self, claim: Claim, note: str = FORGOTTEN) -> None:
+        await self._checkpoints.forget(claim, note)
 
 
 class DoomedStore:

@@ -85,6 +85,20 @@ async def opened_twice(
     state: State | None = None,
 ) -> AsyncIterator[tuple[Listed, Listed]]:
     """Two streams of one source that are configured alike."""
+    async with opened_family(url, keys, above, clock=clock, redactor=redactor, state=state) as family:
+        yield family.stream("events"), family.stream("events")
+
+
+@asynccontextmanager
+async def opened_family(
+    url: str,
+    keys: Keys = NONE,
+    above: Keys = NONE,
+    *,
+    clock: Clock = SYSTEM,
+    redactor: Redactor | None = None,
+    state: State | None = None,
+) -> AsyncIterator[Family]:
     redactor = redactor or Redactor()
     source, _ = configured(url, keys, above, redactor)
     gate = Gate("api", source.limits, clock=clock)
@@ -92,22 +106,16 @@ async def opened_twice(
         open_transport(source, redactor, clock, gate=gate) as transport,
         open_keyring("api", source, transport, redactor, state, reading(url, keys, above)) as keyring,
     ):
-        family = Family(Parts(source, transport, keyring, redactor, lambda path: WHERE))
-        yield family.stream("events"), family.stream("events")
+        yield Family(Parts(source, transport, keyring, redactor, lambda path: WHERE))
 
 
 @asynccontextmanager
 async def both_opened(url: str, keys: Keys, above: Keys) -> AsyncIterator[tuple[Listed, Listed]]:
     """The parents of `events` as a stream of their own, and `events`."""
-    redactor = Redactor()
-    source, stream = configured(url, keys, above, redactor)
-    assert stream.parent is not None
-    async with (
-        open_transport(source, redactor, gate=Gate("api", source.limits)) as transport,
-        open_keyring("api", source, transport, redactor, None, reading(url, keys, above)) as keyring,
-    ):
-        family = Family(Parts(source, transport, keyring, redactor, lambda path: WHERE))
-        yield family.stream(stream.parent.stream), family.stream("events")
+    async with opened_family(url, keys, above) as family:
+        parent = family.source.streams["events"].parent
+        assert parent is not None
+        yield family.stream(parent.stream), family.stream("events")
 
 
 class Watching:
