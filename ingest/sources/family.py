@@ -51,7 +51,7 @@ class Family:
     def part(self, name: str, stretch: Stretch) -> PartSource:
         """That part of a stream. Raises ConfigError for one that has no positions."""
         configured = self.source.streams[name]
-        stream = _beside(configured).model_copy(update={"schema_": configured.schema_, "expect": None})
+        stream = _beside(configured, schema_=configured.schema_, expect=None, conditional=False)
         if stream.incremental is None or not stream.incremental.of_records:
             raise ConfigError(
                 f"{self._parts.where(f'streams.{name}')}: no `incremental` with a `field`, so no positions"
