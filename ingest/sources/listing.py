@@ -439,7 +439,8 @@ class Lister:
     def _may_slip(self, page: Token) -> bool:
         """Whether nobody ever asks again for a row that slips from one page to another."""
         asks_for_new = self._bounds is not None and not self._bounds.lists_everything
-        return asks_for_new and not self._wholes.sweeps and is_counted(self._stream.paginate, page)
+        paginate = self._stream.paginate
+        return asks_for_new and not self._wholes.sweeps and paginate.listing_cap is None and is_counted(paginate, page)
 
     def _notices(
         self, received: Received | None, state: State, progress: Progress, read: Read, ended: bool

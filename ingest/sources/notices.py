@@ -13,7 +13,7 @@ DISORDER = Notice(
 SLIPPING = Notice(
     "slipping",
     "pages are counted: where a row moves or vanishes while they are read, another slips by unseen, and later runs do"
-    " not ask for it; see `keyset`, `overlap`, `deletes.sweep`",
+    " not ask for it; see `keyset`, `listing_cap`, `overlap`, `deletes.sweep`",
 )
 EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
 
