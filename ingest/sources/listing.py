@@ -440,7 +440,8 @@ class Lister:
         """Whether nobody ever asks again for a row that slips from one page to another."""
         asks_for_new = self._bounds is not None and not self._bounds.lists_everything
         paginate = self._stream.paginate
-        return asks_for_new and not self._wholes.sweeps and paginate.listing_cap is None and is_counted(paginate, page)
+        begins_again = paginate.listing_cap is not None and paginate.listing_cap <= (getattr(paginate, "size", 0) or 0)
+        return asks_for_new and not self._wholes.sweeps and not begins_again and is_counted(paginate, page)
 
     def _notices(
         self, received: Received | None, state: State, progress: Progress, read: Read, ended: bool
