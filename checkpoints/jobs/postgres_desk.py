@@ -288,6 +288,7 @@ SWEEP_TICKS = f"""
 
 SWEEP_TALLIES = f"""
     DELETE FROM ingest.tallies WHERE ctid = ANY(ARRAY(
-        SELECT ctid FROM ingest.tallies WHERE minute < clock_timestamp() - $1::interval LIMIT {BATCH} FOR UPDATE SKIP LOCKED))"""
+        SELECT ctid FROM ingest.tallies WHERE minute < clock_timestamp() - $1::interval
+        LIMIT {BATCH} FOR UPDATE SKIP LOCKED))"""
 
 SWEEP_WORKERS = "DELETE FROM ingest.workers WHERE beat_at < clock_timestamp() - $1::interval"
