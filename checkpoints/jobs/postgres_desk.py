@@ -170,8 +170,8 @@ class PostgresDesk:
 async def _standing(connection: "Connection", ids: Sequence[int]) -> list[Standing]:
     """Locked in one order, so that two who do this do not wait for each other."""
     rows = await connection.fetch(
-        f"""SELECT j.id, j.state, j.dead_reason, j.dedupe_key, j.schedule, j.overlap, j.run_at <= clock_timestamp(),
-                coalesce(s.paused_until > clock_timestamp(), false)
+        f"""SELECT j.id, j.state, j.dead_reason, j.dedupe_key, j.schedule, j.overlap, j.fence,
+                j.run_at <= clock_timestamp(), coalesce(s.paused_until > clock_timestamp(), false)
             FROM ingest.jobs j LEFT JOIN ingest.sources s ON s.name = j.source
             WHERE j.id IN {among(ids)} ORDER BY j.id FOR UPDATE OF j"""
     )
@@ -254,10 +254,10 @@ SOURCES = """
     FROM ingest.sources s ORDER BY s.name"""
 
 LIVE = """
-    SELECT id, state, dedupe_key, schedule, overlap FROM ingest.jobs
+    SELECT id, state, dedupe_key, schedule, overlap, fence FROM ingest.jobs
     WHERE dedupe_key = ANY($1::text[]) AND state IN ('pending', 'running')
     UNION
-    SELECT id, state, dedupe_key, schedule, overlap FROM ingest.jobs
+    SELECT id, state, dedupe_key, schedule, overlap, fence FROM ingest.jobs
     WHERE schedule = ANY($2::text[]) AND state IN ('pending', 'running')"""
 
 FORGET = """

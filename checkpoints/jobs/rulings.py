@@ -16,6 +16,7 @@ class Standing(NamedTuple):
     dedupe_key: str | None
     schedule: str | None
     overlap: str | None
+    fence: int
     due: bool  # run_at is not in the future
     paused: bool  # its source is
 
@@ -28,6 +29,7 @@ class Live(NamedTuple):
     dedupe_key: str | None
     schedule: str | None
     overlap: str | None
+    fence: int
 
 
 def requeued(ids: Sequence[int], found: Sequence[Standing], live: Iterable[Live]) -> list[Ruling]:
@@ -50,12 +52,13 @@ def _places(job: Live) -> Iterator[tuple[str, str]]:
         yield "dedupe", job.dedupe_key
     if job.schedule is not None and job.overlap == "skip":
         yield "skip", job.schedule
-    if job.schedule is not None and job.overlap in ("queue_one", "cancel_previous") and job.state is State.PENDING:
+    waits = job.state is State.PENDING and job.fence == 0  # and has never been claimed
+    if job.schedule is not None and job.overlap in ("queue_one", "cancel_previous") and waits:
         yield "queue_one", job.schedule
 
 
 def _wanted(job: Standing) -> Iterator[tuple[str, str]]:
-    return _places(Live(job.id, State.PENDING, job.dedupe_key, job.schedule, job.overlap))
+    return _places(Live(job.id, State.PENDING, job.dedupe_key, job.schedule, job.overlap, job.fence))
 
 
 def _words(job: Live) -> str:

@@ -120,7 +120,7 @@ def _show(connection: sqlite3.Connection, id: int) -> Shown | None:
 def _standing(connection: sqlite3.Connection, ids: Sequence[int]) -> list[Standing]:
     now = _now(connection)
     rows = connection.execute(
-        f"""SELECT j.id, j.state, j.dead_reason, j.dedupe_key, j.schedule, j.overlap, j.run_at <= :now,
+        f"""SELECT j.id, j.state, j.dead_reason, j.dedupe_key, j.schedule, j.overlap, j.fence, j.run_at <= :now,
                 coalesce(s.paused_until > :now, 0)
             FROM jobs j LEFT JOIN sources s ON s.name = j.source WHERE j.id IN {among(ids)}""",
         {"now": now},
@@ -259,10 +259,10 @@ SOURCES = """
     FROM sources s ORDER BY s.name""".replace("PAUSED", _PAUSED)
 
 LIVE = """
-    SELECT id, state, dedupe_key, schedule, overlap FROM jobs
+    SELECT id, state, dedupe_key, schedule, overlap, fence FROM jobs
     WHERE dedupe_key IN (SELECT value FROM json_each(:keys)) AND state IN ('pending', 'running')
     UNION
-    SELECT id, state, dedupe_key, schedule, overlap FROM jobs
+    SELECT id, state, dedupe_key, schedule, overlap, fence FROM jobs
     WHERE schedule IN (SELECT value FROM json_each(:schedules)) AND state IN ('pending', 'running')"""
 
 FORGET = """

@@ -13,9 +13,11 @@ from ingest.imports import lightly
 
 with lightly():
     from ingest.cli import (
+        backup,
         checkpoints,
         consume,
         discover,
+        doctor,
         events,
         explain,
         jobs,
@@ -45,7 +47,8 @@ app = typer.Typer(
 )
 VERBS: tuple[Callable[..., None], ...] = (
     setup.init, discover.discover, setup.check, explain.explain, preview.preview, run.run, consume.consume,
-    verify.verify, events.events, workers.workers, migrate.migrate, setup.schema, setup.version,
+    verify.verify, events.events, workers.workers, doctor.doctor, backup.backup, migrate.migrate,
+    setup.schema, setup.version,
 )  # fmt: skip
 for verb in VERBS:
     app.command()(verb)
