@@ -1,4 +1,4 @@
-"""What a person sees of jobs is how they stand, and what a person decides about them holds or is refused with a reason."""
+"""What a person sees of jobs is how they stand; what is decided about them holds, or is refused with a reason."""
 
 import asyncio
 import sqlite3
@@ -10,8 +10,20 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from checkpoints.jobs import Cap, Ended, Held, Job, Jobs, NewJob, Outcome, State, Want, Worker
-from checkpoints.jobs import postgres_desk, sqlite_desk
+from checkpoints.jobs import (
+    Cap,
+    Ended,
+    Held,
+    Job,
+    Jobs,
+    NewJob,
+    Outcome,
+    State,
+    Want,
+    Worker,
+    postgres_desk,
+    sqlite_desk,
+)
 from checkpoints.jobs.desk import BATCH, FOREVER, Filter, JobDesk, Ruling, SourceSummary, clean
 from ingest.sqlite import path_of
 from tests.contract import states
