@@ -23,6 +23,7 @@ from checkpoints.jobs.desk import (
     Swept,
     WorkerRow,
 )
+from checkpoints.jobs.postgres_exchange import RING
 from checkpoints.jobs.rulings import Live, Standing, cancelled, granted, hastened, requeued
 from checkpoints.jobs.selecting import among, columns, condition, made
 from ingest.errors import StoreUnavailable
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ingest.postgres import Connection
 
 RACES = 5  # times that requeueing begins again because an equal job came to be meanwhile
-CHANNEL = "ingest_jobs"
 NOW = "extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -105,7 +105,7 @@ class PostgresDesk:
                     WHERE id IN {among(granted(rulings))} AND run_at > clock_timestamp()""",
                 f"run at once by {by}",
             )
-            await _wake(connection)
+            await connection.execute(RING)
         return rulings
 
     async def sweep(self, keep_done: float, keep_ticks: float) -> Swept:
@@ -144,7 +144,7 @@ class PostgresDesk:
                    WHERE name = $1 AND paused_until > clock_timestamp() RETURNING true""",
                 source,
             )
-            await _wake(connection)
+            await connection.execute(RING)
         return resumed is not None
 
     async def limit(self, source: str, number: int | None) -> None:
@@ -155,7 +155,7 @@ class PostgresDesk:
                 source,
                 number,
             )
-            await _wake(connection)
+            await connection.execute(RING)
 
     async def workers(self) -> Sequence[WorkerRow]:
         async with self._postgres.transaction() as connection:
@@ -186,7 +186,7 @@ async def _requeue(connection: "Connection", ids: Sequence[int], by: str, spread
         chosen = among(granted(rulings))
         await connection.execute(FORGET.format(chosen))
         await connection.execute(REQUEUE.format(chosen), spread, f"requeued by {by}")
-        await _wake(connection)
+        await connection.execute(RING)
     return rulings
 
 
@@ -203,10 +203,6 @@ async def _cancel(connection: "Connection", ids: Sequence[int], by: str) -> None
             WHERE id IN {chosen} AND state IN ('pending', 'dead')""",
         note,
     )
-
-
-async def _wake(connection: "Connection") -> None:
-    await connection.execute(f"SELECT pg_notify('{CHANNEL}', '')")
 
 
 def _count(status: str) -> int:

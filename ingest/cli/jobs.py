@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from checkpoints.jobs import State
+from checkpoints.jobs import Enqueued, NewJob, State
 from checkpoints.jobs.desk import BATCH, Filter, JobDesk, Listed, Ruling, Summary, clean
 from ingest.app import App
 from ingest.cli import jobs_shown
-from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded
+from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
 from ingest.cli.desk import at_desk, person
-from ingest.cli.moments import seconds
+from ingest.cli.moments import point, seconds
 from ingest.cli.watching import WatchOption, looked
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
@@ -147,6 +147,50 @@ def run_now(ids: Ids = None, config: ConfigOption = None, as_json: JsonOption = 
         return desk.run_now(some, by)
 
     _decide("Run", "", ids, None, wish, loaded(config), ask=False, dry=False, as_json=as_json)
+
+
+@app.command()
+def enqueue(
+    kind: Annotated[str, typer.Argument(help="task:NAME, or a kind that a worker of yours takes.")],
+    payload: Annotated[str, typer.Option("--payload", help="JSON, for whoever does it. No secrets.")] = "{}",
+    source: Annotated[str | None, typer.Option("--source", "-s", help="Whose limits count; else the task's.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", help="Else the kind's.")] = None,
+    priority: Annotated[int, typer.Option("--priority", help="Smaller first.")] = 0,
+    run_at: Annotated[
+        float | None, typer.Option("--run-at", parser=point, help="2026-12-01T06:00:00Z.", metavar="TIME")
+    ] = None,
+    attempts: Annotated[int, typer.Option("--attempts", min=1, help="How often it is tried.")] = 5,
+    dedupe_key: Annotated[
+        str | None, typer.Option("--dedupe-key", help="None comes to be while one with it is pending or running.")
+    ] = None,
+    dedupe_for: Annotated[
+        float, typer.Option("--dedupe-for", parser=seconds, help="Nor so long after it was done.", metavar="DURATION")
+    ] = 0.0,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Put a job into the queue; workers take it."""
+    try:
+        json.loads(payload)
+    except ValueError as exc:
+        raise typer.BadParameter(f"no JSON: {exc}", param_hint="--payload") from exc
+    task = kind.removeprefix("task:")
+    new = NewJob(
+        kind, source or task, payload.encode(), queue or ("default" if task == kind else "tasks"), priority, run_at,
+        attempts, dedupe_key, dedupe_for,
+    )  # fmt: skip
+
+    async def work(opened: App) -> Enqueued:
+        [enqueued] = await (await opened.jobs()).enqueue([new])
+        return enqueued
+
+    enqueued = with_app(loaded(config), work)
+    if as_json:
+        print(json.dumps(enqueued._asdict()))
+        return
+    typer.echo(
+        f"job {enqueued.id}" if enqueued.fresh else f"job {enqueued.id} has this dedupe key: nothing is enqueued"
+    )
 
 
 @app.command()

@@ -68,7 +68,7 @@ def plain(struct: msgspec.Struct) -> dict[str, Any]:
 def seconds(text: str) -> float:
     """Of an option such as `--spread 10m`."""
     try:
-        return duration(text)
+        return duration(0 if text == "0" else text)
     except ValueError as exc:
         raise typer.BadParameter(str(exc)) from exc
 

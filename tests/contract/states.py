@@ -8,8 +8,11 @@ from typing import NamedTuple, TypeVar
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.jobs import Jobs
+from checkpoints.jobs.desk import JobDesk
 from checkpoints.jobs.postgres import open_jobs
+from checkpoints.jobs.postgres_desk import PostgresDesk
 from checkpoints.jobs.sqlite import SqliteJobs
+from checkpoints.jobs.sqlite_desk import SqliteDesk
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 from checkpoints.postgres_rates import PostgresRates
 from checkpoints.postgres_tokens import PostgresTokens
@@ -35,6 +38,7 @@ class State(NamedTuple):
     tokens: Tokens
     rates: Rates
     jobs: Jobs
+    desk: JobDesk
 
 
 @asynccontextmanager
@@ -43,11 +47,12 @@ async def open_state(url: str) -> AsyncIterator[State]:
         await migrate(url)
         async with open_database(path_of(url)) as database:
             parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
-            yield State(url, *parts, SqliteJobs(database))
+            yield State(url, *parts, SqliteJobs(database), SqliteDesk(database))
     else:
         async with open_postgres(url) as server, open_jobs(server) as jobs:
             leases, checkpoints = PostgresLeases(server), PostgresCheckpoints(server)
-            yield State(url, leases, checkpoints, PostgresTokens(server), PostgresRates(server), jobs)
+            tokens, rates, desk = PostgresTokens(server), PostgresRates(server), PostgresDesk(server)
+            yield State(url, leases, checkpoints, tokens, rates, jobs, desk)
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

@@ -131,7 +131,8 @@ async def test_nothing_is_said_of_an_empty_queue(desk: JobDesk) -> None:
     assert (await desk.list(Filter(), 5)).rows == []
     assert await desk.show(1) is None
     assert await desk.find(Filter((State.DEAD,))) == []
-    assert list(await desk.workers()) == list(await desk.sources()) == []
+    assert list(await desk.workers()) == []
+    assert list(await desk.sources()) == []
 
 
 async def test_the_summary_looks_at_no_job_that_is_done(state: states.State) -> None:
@@ -249,11 +250,13 @@ async def test_a_schedule_that_lets_no_two_overlap_has_none_requeued_beside_a_li
 
 async def test_whoever_enqueues_an_equal_job_at_that_moment_one_of_them_lives(jobs: Jobs, desk: JobDesk) -> None:
     ids = await die(jobs, *(job(dedupe_key=str(n)) for n in range(10)))
-    equals = [jobs.enqueue([job(dedupe_key=str(n))]) for n in range(10)]
-    rulings, *_ = await asyncio.gather(desk.requeue(ids, ME), *equals)
+    async with asyncio.TaskGroup() as group:
+        requeueing = group.create_task(desk.requeue(ids, ME))
+        for n in range(10):
+            group.create_task(jobs.enqueue([job(dedupe_key=str(n))]))
     live = await desk.list(Filter((State.PENDING,)), 50)
     assert sorted(row.dedupe_key or "" for row in live.rows) == [str(n) for n in range(10)]
-    assert {row.id for row in live.rows} >= {ruling.id for ruling in rulings if ruling.done}
+    assert {row.id for row in live.rows} >= {ruling.id for ruling in requeueing.result() if ruling.done}
 
 
 async def test_what_waits_is_cancelled_and_what_runs_is_asked_to_end(jobs: Jobs, desk: JobDesk) -> None:
