@@ -34,7 +34,14 @@ from ingest.sources.whole import Past, Wholes
 RESTARTED = "the API did not know a page token of it any more"
 NO_CONTENT = "the API answered without content"
 UNREAD = "the id of a record could not be read"
-CUT_OFF = "it reached `listing_cap`, behind which records without the incremental field may be missing (`on_null`)"
+BEHIND = "behind which records without the incremental field may be missing (`on_null`)"
+CUT_OFF = f"it reached `listing_cap`, {BEHIND}"
+WENT_ON = f"it was left and went on at a cursor value, {BEHIND}"
+HELD = (
+    "what starts the next run holds a secret of the configuration, and nothing that is saved may: what was read is"
+    " published, and the next run starts where this one did. If that reference stands for no secret, write its value;"
+    " else go on by a field of the records: `incremental: {type: timestamp, …}`"
+)
 
 
 class State(NamedTuple):
@@ -43,7 +50,7 @@ class State(NamedTuple):
     listing: Listing
     progress: Progress
     resumed: bool = False  # the first request since the cursor was loaded, with a token saved by an earlier run
-    expired: bool = False  # the cursor was too old to go on from
+    told: Notice | None = None  # why it does not go on from the cursor
     past: Past = Past()
     failed: str | None = None  # the listing came to its end and cannot be believed; it begins again next time
     anew: bool = False  # what is asked now may be what was asked before: no circle
@@ -63,6 +70,7 @@ class _Answered(NamedTuple):
     notices: Sequence[Notice]
     gaps: int = 0
     validators: Validators | None = None
+    again: int = 0  # of the last rows: what a listing from the last cursor value lists again
 
 
 class Lister:
@@ -94,6 +102,7 @@ class Lister:
         self._start_at = next_start(stream)
         by_keys = incremental is not None and incremental.type == "keyset"
         self._by_keys = self._paginator if by_keys and isinstance(self._paginator, Keyset) else None
+        self._mark_of = "token" if self._takes_tokens else self._by_keys.names if self._by_keys else None
         self._wholes = Wholes(stream, part=stream.parent is not None)
         self._sweep_puts = _sweep_puts(stream)
         self._conditional = Conditional(stream, scrub) if stream.conditional else None
@@ -108,15 +117,16 @@ class Lister:
         cursor = None if saved is None else decode(saved)
         past = Past(cursor.rows, cursor.swept) if cursor else Past()
         if cursor is not None and self._has_expired(cursor, now):
-            return self.start(None, now, round)._replace(past=past, expired=True)
+            return self.start(None, now, round)._replace(past=past, told=notices.EXPIRED)
         high_water = self._position(cursor.high_water) if cursor else None
-        goes_on_at_a_mark = self._takes_tokens or self._by_keys is not None
-        mark = cursor.mark if cursor and goes_on_at_a_mark else None  # of another `incremental`, it means nothing now
+        mark = cursor.mark if cursor and self._is_ours(cursor) else None
         if cursor is None or cursor.listing is None or not self._goes_on(cursor, cursor.listing, round):
             opened = self._open_sweep if round is not None and round.aside else self._open
             state = opened(Progress(high_water, mark=mark), past, now)
             if cursor is not None and self._conditional is not None and not state.listing.aside:
                 state = state._replace(validators=cursor.validators)
+            if cursor is not None and cursor.stands and self._begins_anew(high_water, mark):
+                state = state._replace(told=notices.FOREIGN)
             return state if round is None else _within(round.started, state)
         listing, url = cursor.listing, cursor.listing.page.url
         if url is not None:
@@ -126,7 +136,8 @@ class Lister:
         reached, last = self._position(listing.reached), self._position(listing.order_seen)
         progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
         if (bound := self._bound_instead(listing, progress)) is not None:
-            begun = replace(self._beginning_at(bound, listing), page=self._first_page(bound))
+            begun = replace(self._beginning_at(bound, listing, WENT_ON), page=self._first_page(bound))
+            begun = replace(begun, rows=listing.rows - listing.again, again=0)
             return State(begun, replace(progress, last=None), past=past, anew=True)
         return State(listing, progress, resumed=True, past=past)
 
@@ -139,7 +150,19 @@ class Lister:
             return None
         ascending = self._stream.incremental is not None and self._stream.incremental.order == "asc"
         bound = self._bounds.since(progress.reached, again=False) if self._bounds and ascending else None
-        return None if bound == listing.window[0] else bound
+        return None if bound == listing.window[0] or self._leaves_nothing(bound, listing) else bound
+
+    def _is_ours(self, cursor: Cursor) -> bool:
+        """Whether its mark is what `incremental` of now starts a run with: a token is no key of a row."""
+        if cursor.mark_of is None:
+            return self._mark_of is not None and cursor.fingerprint == self.fingerprint
+        return cursor.mark_of == self._mark_of
+
+    def _begins_anew(self, high_water: int | None, mark: str | None) -> bool:
+        """Whether nothing tells a stream that could go on where to."""
+        if self._mark_of is not None:
+            return mark is None
+        return high_water is None and self._bounds is not None and not self._bounds.lists_everything
 
     def _goes_on(self, cursor: Cursor, listing: Listing, round: Round | None) -> bool:
         same = round is None or (round.started, round.aside) == (listing.round, listing.aside)
@@ -272,7 +295,8 @@ class Lister:
         count = 0 if received is None else len(received.records)
         if count > 1 and read.refused and not (read.listed or read.skipped or here.read_any):
             raise SourceChanged(f"no record of the first page is good; the first: {read.refused[0].error}")
-        progress = self._advance(state, received, read.listed, asked, now)
+        new = self._new(read.listed, received, here.page)
+        progress = self._advance(state, received, read.listed, new, asked, now)
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
@@ -283,7 +307,8 @@ class Lister:
         validators = None
         if self._conditional is not None and received is not None and request is not None and not doubt:
             validators = self._conditional.told(request, received.headers)
-        answered = _Answered(read, count, progress, after, doubt, told, validators=validators)
+        again = self._listed_again(here, progress, new)
+        answered = _Answered(read, count, progress, after, doubt, told, validators=validators, again=again)
         return self._turn(state, answered, now)
 
     def unchanged(self, state: State, now: int) -> tuple[Page, State]:
@@ -308,12 +333,21 @@ class Lister:
 
     def _turn(self, state: State, answered: _Answered, now: int) -> tuple[Page, State]:
         here, progress, after = state.listing, answered.progress, answered.after
-        if (bound := self._cut_off(here, progress, after, answered.rows)) is not None:
+        rows = self._rows(here.page, after, answered.rows)
+        total = here.rows + rows - here.page.rows
+        cut_off = self._cut_off(here, progress, after, rows)
+        bound = cut_off if isinstance(cut_off, str) else None
+        if isinstance(cut_off, Stop):
+            after = cut_off
+        elif bound is not None:
             progress = replace(progress, last=None)
-            after, here = self._first_page(bound), self._beginning_at(bound, here)
-        listing = self._next(here, progress, after, answered.rows, here.doubt or answered.doubt)
+            after, here = self._first_page(bound), self._beginning_at(bound, here, CUT_OFF)
+            total, answered = total - answered.again, answered._replace(again=0)
+        listing = self._next(here, progress, after, answered, total)
         ended = isinstance(after, Stop)
         failed = self._wholes.lacking(listing.rows, state.past) if ended and listing.whole else None
+        if ended and not self._fits(progress.mark):
+            failed, progress = HELD, replace(progress, mark=listing.window[0])
         sweep = self._wholes.page(listing, ends=ended and failed is None)
         following, validators = None, answered.validators if failed is None else None
         if ended and failed is None:
@@ -326,7 +360,7 @@ class Lister:
             cursor=self._cursor(progress, None if ended else listing, state.past, now, validators),
             remember_from=self._remember_from(progress, answered.read.listed, after),
             remember_all=self.remembers_all,
-            stop=after.reason if isinstance(after, Stop) and following is None and failed is None else None,
+            stop=self._scrub(after.reason) if isinstance(after, Stop) and not (following or failed) else None,
             skipped=answered.read.skipped,
             notices=(*answered.notices, *_doubted(listing, ended)),
             sweep=sweep,
@@ -351,13 +385,18 @@ class Lister:
         return past._replace(swept=listing.started) if sweep is not None and sweep.ends else past
 
     def _advance(
-        self, state: State, received: Received | None, listed: Sequence[SourceRecord], asked: int, now: int
+        self,
+        state: State,
+        received: Received | None,
+        listed: Sequence[SourceRecord],
+        new: Sequence[SourceRecord],
+        asked: int,
+        now: int,
     ) -> Progress:
         aside, bounds = state.listing.aside, self._bounds
         if not aside and self._by_keys is not None and received is not None:
-            state = state._replace(progress=self._with_keys(self._by_keys, state.progress, received, asked))
+            state = state._replace(progress=self._with_keys(self._by_keys, state, received, listed, asked))
         if bounds is not None and not (aside and self._stream.paginate.listing_cap is None):
-            new = self._new(listed, received, state.listing.page)
             progress = bounds.advance(state.progress, new, asked, now, self._position(state.listing.end))
             return replace(progress, high_water=state.progress.high_water) if aside else progress
         if aside:
@@ -366,11 +405,15 @@ class Lister:
             return state.progress
         return replace(state.progress, mark=mark)
 
-    def _with_keys(self, keyset: Keyset, progress: Progress, received: Received, asked: int) -> Progress:
-        """The next run begins behind the last row of the page before the first that has not settled."""
-        rows = received.records
-        if self._bounds is not None:
-            bounds = self._bounds
+    def _with_keys(
+        self, keyset: Keyset, state: State, received: Received, listed: Sequence[SourceRecord], asked: int
+    ) -> Progress:
+        """The next run begins behind the last row before the first that has not settled. Where the mark is not where
+        the page began, that one was on a page before."""
+        progress, rows, bounds = state.progress, received.records, self._bounds
+        if state.listing.page.keys != (() if progress.mark is None else _keys(progress.mark)):
+            return progress
+        if bounds is not None and not all(bounds.settled(one, asked) for one in listed):
             read = (self._read(received, start=n, end=n + 1).listed for n in range(len(rows)))
             rows = rows[
                 : next(
@@ -383,6 +426,9 @@ class Lister:
 
     def _remember_from(self, progress: Progress, records: Sequence[SourceRecord], after: Token | Stop) -> int | None:
         """Rows that the next page will list again are behind the mark, where that moves with every page."""
+        field = self._stream.incremental.field if self._stream.incremental else None
+        if self._by_keys is not None and field is not None and not self._by_keys.leads_with(field):
+            return None  # the next run may begin anywhere among these times
         lowest = None if self.remembers_all or not self._bounds else self._bounds.remember_from(progress)
         if lowest is None or isinstance(after, Stop) or not isinstance(self._paginator, Overlapping):
             return lowest
@@ -401,12 +447,18 @@ class Lister:
             return None
         return self._open_sweep(progress, past, now)
 
-    def _cut_off(self, listing: Listing, progress: Progress, after: Token | Stop, count: int) -> str | None:
-        """The lower bound to begin again at, where the API gives no more rows of one listing. None: there may be more.
+    def _rows(self, page: Token, after: Token | Stop, count: int) -> int:
+        """How many have come since the listing began, or began again. `count`: on the page."""
+        if isinstance(self._paginator, Overlapping):
+            return after.rows if isinstance(after, Token) else (page.number or 0) + count
+        return page.rows + count
+
+    def _cut_off(self, listing: Listing, progress: Progress, after: Token | Stop, rows: int) -> str | Stop | None:
+        """The lower bound to begin again at, where the API gives no more rows of one listing; Stop: that is where it
+        ends. None: there may be more.
 
         Raises SourceChanged where that would be where it began."""
         cap, bounds = self._stream.paginate.listing_cap, self._bounds
-        rows = after.rows if isinstance(after, Token) else listing.page.rows + count
         if cap is None or bounds is None or rows < cap:
             return None
         if progress.disorder:
@@ -417,13 +469,21 @@ class Lister:
                 f"incomplete: {rows} rows, a whole `listing_cap`, have one value of the incremental field ({bound}),"
                 " and the API gives no more of them; ask it for fewer: a finer `format`, a filter in `params`"
             )
-        return bound
+        return Stop("the upper bound") if self._leaves_nothing(bound, listing) else bound
 
-    def _beginning_at(self, bound: str, listing: Listing) -> Listing:
+    def _leaves_nothing(self, bound: str | None, listing: Listing) -> bool:
+        return bound is not None and self._bounds is not None and self._bounds.leaves_nothing(bound, listing.window[1])
+
+    def _beginning_at(self, bound: str, listing: Listing, doubt: str) -> Listing:
         """Asked for with a lower bound, an API may leave out records that have no such field."""
         nulls = self._stream.incremental is None or self._stream.incremental.on_null != "fail"
-        doubt = CUT_OFF if nulls and listing.doubt is None else listing.doubt
-        return replace(listing, window=(bound, listing.window[1]), doubt=doubt)
+        return replace(listing, window=(bound, listing.window[1]), doubt=listing.doubt or (doubt if nulls else None))
+
+    def _listed_again(self, here: Listing, progress: Progress, new: Sequence[SourceRecord]) -> int:
+        """Of the last rows of a listing that must be counted: those that come again where it begins again."""
+        if self._bounds is None or progress.reached is None or not here.whole:
+            return 0
+        return self._bounds.listed_again(progress.reached, new, self._position(here.reached), here.again)
 
     def _position(self, shown: str | int | None) -> int | None:
         if self._bounds is None:
@@ -448,8 +508,8 @@ class Lister:
     ) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
             yield notices.DISORDER
-        if state.expired:
-            yield notices.EXPIRED
+        if state.told is not None:
+            yield state.told
         if state.listing.n == 1 and self._may_slip(state.listing.page):
             yield notices.SLIPPING
         yield from notices.of_page(self._stream.paginate, state.listing, received, ended=ended)
@@ -461,7 +521,9 @@ class Lister:
     def _new(self, listed: Sequence[SourceRecord], received: Received | None, token: Token) -> Sequence[SourceRecord]:
         """Without those that an overlap repeats: they say nothing about the order."""
         rules = self._paginator
-        if received is None or not isinstance(rules, Overlapping) or not (known := rules.known(token, received)):
+        if self._bounds is None or received is None or not isinstance(rules, Overlapping):
+            return listed
+        if not (known := rules.known(token, received)):
             return listed
         return self._read(received, start=known).listed
 
@@ -482,49 +544,59 @@ class Lister:
         return self._reader.read(records, clean=clean, places=places, headers=headers, parent=parent)
 
     def _next(
-        self, listing: Listing, progress: Progress, after: Token | Stop, count: int, doubt: str | None
+        self, listing: Listing, progress: Progress, after: Token | Stop, answered: _Answered, rows: int
     ) -> Listing:
-        bounds, overlapping = self._bounds, isinstance(self._paginator, Overlapping)
+        """`rows`: of the listing so far."""
+        bounds = self._bounds
         return replace(
             listing,
             page=after if isinstance(after, Token) else listing.page,
             n=listing.n + 1,
-            empty=0 if count or (isinstance(after, Token) and after.back) else listing.empty + 1,
+            empty=0 if answered.rows or (isinstance(after, Token) and after.back) else listing.empty + 1,
             reached=bounds.show(progress.reached) if bounds else None,
             order_seen=bounds.show(progress.last) if bounds else None,
             disorder=progress.disorder,
             mark=progress.mark,
-            read_any=listing.read_any or count > 0,
-            rows=(listing.page.number or 0) + count if overlapping else listing.rows + count,
-            doubt=doubt,
+            read_any=listing.read_any or answered.rows > 0,
+            rows=rows,
+            again=answered.again,
+            doubt=listing.doubt or answered.doubt,
         )
 
     def _cursor(
         self, progress: Progress, listing: Listing | None, past: Past, now: int, validators: Validators | None
     ) -> bytes:
-        """`listing`: the one under way."""
+        """`listing`: the one under way. Until it ends, a run that cannot go on in it starts where it did."""
+        mark = progress.mark
+        if listing is not None and self._mark_of is not None and not listing.aside:
+            mark = listing.window[0]
         return Cursor(
             fingerprint=self.fingerprint,
             updated_at=stamp(now),
             high_water=self._bounds.show(progress.high_water) if self._bounds else None,
-            mark=progress.mark,
+            mark=mark if self._fits(mark) else None,
+            mark_of=None if mark is None else self._mark_of,
             listing=None if listing is None else self._fit_to_save(listing),
             rows=past.rows,
             swept=past.swept,
             validators=validators if listing is None else None,
         ).encode()
 
+    def _fits(self, *texts: str | None) -> bool:
+        """Whether they may be saved: nothing that is may hold a secret of ours."""
+        return all(text is None or self._scrub(text) == text for text in texts)
+
     def _fit_to_save(self, listing: Listing) -> Listing | None:
         """Without our secrets. None where one cannot be taken off: a crash then repeats the window."""
         page, ours = listing.page, self._credentials
         url = None if page.url is None else self._template.relative(ours.strip(page.url))
         params = {name: value for name, value in page.params.items() if ours.strip(f"?{encoded([(name, value)])}")}
-        texts = [url or "", page.token or "", *page.keys, *params.values()]
+        texts = [url, page.token, *page.keys, *params, *params.values(), *listing.window, listing.mark]
         job = listing.job
         if job is not None:
             job = replace(job, url=None if job.url is None else self._template.relative(ours.strip(job.url)))
-            texts += [job.id or "", job.url or "", *job.values.values()]
-        fit = all(self._scrub(text) == text for text in texts)
+            texts += [job.id, job.url, *job.values.values()]
+        fit = self._fits(*texts)
         return replace(listing, page=replace(page, url=url, params=params), job=job) if fit else None
 
 

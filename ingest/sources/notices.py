@@ -16,6 +16,9 @@ SLIPPING = Notice(
     " not ask for it; see `keyset`, `listing_cap`, `overlap`, `deletes.sweep`",
 )
 EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
+FOREIGN = Notice(
+    "foreign", "the saved cursor is of another `incremental`, and says nothing to this one: everything is read again"
+)
 
 
 def mended(count: int) -> Notice:
