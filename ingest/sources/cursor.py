@@ -72,6 +72,10 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     etag: str | None = None
     last_modified: str | None = None
 
+    @property
+    def texts(self) -> tuple[str | None, str | None]:
+        return self.etag, self.last_modified
+
 
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
     """A round under way: the children of one parent after the other."""

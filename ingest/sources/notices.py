@@ -47,3 +47,11 @@ def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None, 
     again = ended and paginate.type == "keyset"  # it may hold the last row of the page before, and nothing else
     if size is not None and listing.n == 1 and rows and before < size and not again:
         yield Notice("capped", f"the API gives {before} rows a page although {size} were asked for")
+
+
+def doubted(listing: Listing, *, ended: bool) -> Iterator[Notice]:
+    """`listing`: behind the page; `ended`: with it."""
+    if ended and listing.sweep and listing.doubt is not None:
+        yield Notice(
+            "sweep_in_doubt", f"no delete is concluded from this sweep, and the next run sweeps: {listing.doubt}"
+        )

@@ -190,7 +190,7 @@ def test_every_row_is_read_unless_more_share_a_value_than_the_api_gives(
     scrub = Redactor().scrub
     rules = Lister(source, stream, Template(source, stream, scrub), Static({}, {}, ()), scrub)
     rows = [{"id": n, "v": v} for n, v in enumerate(sorted(values))]
-    state, found = rules.start(None, 1), set()
+    state, found = rules.opening.start(None, 1), set()
     try:
         while True:
             bound, place = state.listing.window[0], state.listing.page.number or 0
