@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
-from checkpoints.jobs import Jobs
-from checkpoints.jobs.desk import JobDesk
+from checkpoints.jobs import Jobs, Schedules
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -170,6 +169,19 @@ class App:
                 self._jobs = _sqlite_jobs(await self._sqlite(address))
         return self._jobs
 
+    async def schedules(self) -> Schedules:
+        """In the state store, beside the jobs that their ticks make."""
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            with lightly():
+                from checkpoints.jobs.postgres_schedules import PostgresSchedules
+
+            return PostgresSchedules(await self._pool(address))
+        with lightly():
+            from checkpoints.jobs.sqlite_schedules import SqliteSchedules
+
+        return SqliteSchedules(await self._sqlite(address))
+
     @asynccontextmanager
     async def jobs_apart(self) -> AsyncIterator[Jobs]:
         """The same queue by connections of its own, for a thread with an event loop of its own."""
@@ -184,17 +196,6 @@ class App:
 
             async with open_database(address.path.absolute()) as database:
                 yield _sqlite_jobs(database)
-
-    async def desk(self) -> JobDesk:
-        """Jobs as people see them; in the state store."""
-        address = addresses.state(self.config, self.redactor, self.loaded.where)
-        if isinstance(address, PostgresAddress):
-            from checkpoints.jobs.postgres_desk import PostgresDesk
-
-            return PostgresDesk(await self._pool(address))
-        from checkpoints.jobs.sqlite_desk import SqliteDesk
-
-        return SqliteDesk(await self._sqlite(address))
 
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(

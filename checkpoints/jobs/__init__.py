@@ -201,6 +201,10 @@ NEVER = 0.0
 """The cursor of a new schedule that fires at once: its latest tick does, whenever that was."""
 
 
+NOT_CONFIGURED = "not in the configuration"
+"""The note of a schedule that is paused because it is not."""
+
+
 class Schedule(msgspec.Struct, frozen=True):
     """As the database has it. `now`: its clock when it was read."""
 

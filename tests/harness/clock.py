@@ -21,10 +21,14 @@ def library() -> Path:
 
 
 def ingest(*words: str) -> list[str]:
-    """The command that is `ingest WORDS` under such a clock. libfaketime (0.9.10) takes the monotonic time until which
-    Python's `time.sleep` sleeps for a wall clock's, and refuses it: here it waits in another way."""
-    awake = "import threading, time; time.sleep = threading.Event().wait; from ingest.cli import main; main()"
-    return [sys.executable, "-c", awake, *words]
+    """The command that is `ingest WORDS` under such a clock."""
+    return python("from ingest.cli import main; main()", *words)
+
+
+def python(text: str, *words: str) -> list[str]:
+    """The command that runs these statements under such a clock. libfaketime (0.9.10) takes the monotonic time until
+    which Python's `time.sleep` sleeps for a wall clock's, and refuses it: here it waits in another way."""
+    return [sys.executable, "-c", f"import threading, time; time.sleep = threading.Event().wait; {text}", *words]
 
 
 class Clock:
