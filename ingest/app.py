@@ -17,6 +17,7 @@ import structlog
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.jobs import Jobs, Schedules
+from checkpoints.jobs.desk import JobDesk
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -196,6 +197,17 @@ class App:
 
             async with open_database(address.path.absolute()) as database:
                 yield _sqlite_jobs(database)
+
+    async def desk(self) -> JobDesk:
+        """Jobs as people see them; in the state store."""
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            from checkpoints.jobs.postgres_desk import PostgresDesk
+
+            return PostgresDesk(await self._pool(address))
+        from checkpoints.jobs.sqlite_desk import SqliteDesk
+
+        return SqliteDesk(await self._sqlite(address))
 
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(

@@ -12,7 +12,24 @@ import typer
 from ingest.imports import lightly
 
 with lightly():
-    from ingest.cli import checkpoints, consume, discover, events, explain, migrate, preview, run, setup, topics, verify
+    from ingest.cli import (
+        backup,
+        checkpoints,
+        consume,
+        discover,
+        doctor,
+        events,
+        explain,
+        jobs,
+        migrate,
+        preview,
+        run,
+        setup,
+        source,
+        topics,
+        verify,
+        workers,
+    )
     from ingest.cli.context import REDACTOR
     from ingest.errors import ConfigError, IngestError, Transient
     from ingest.signals import Interrupted
@@ -30,12 +47,15 @@ app = typer.Typer(
 )
 VERBS: tuple[Callable[..., None], ...] = (
     setup.init, discover.discover, setup.check, explain.explain, preview.preview, run.run, consume.consume,
-    verify.verify, events.events, migrate.migrate, setup.schema, setup.version,
+    verify.verify, events.events, workers.workers, doctor.doctor, backup.backup, migrate.migrate,
+    setup.schema, setup.version,
 )  # fmt: skip
 for verb in VERBS:
     app.command()(verb)
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(topics.app, name="topics")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(source.app, name="source")
 
 
 def main() -> NoReturn:

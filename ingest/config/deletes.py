@@ -13,6 +13,11 @@ from ingest.config.values import IdPaths, Interval, Name, Scalar, Whole, shown
 if TYPE_CHECKING:
     from ingest.config.model import Source
 
+UNSEEN = (
+    "`deletes.sweep` would never conclude anything: behind `listing_cap` nobody sees the records that lack the"
+    " incremental field; if every record has it, write `incremental: {…, on_null: fail}`"
+)
+
 _PERCENT = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)%")
 
 

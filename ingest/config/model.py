@@ -12,7 +12,7 @@ from pydantic import Field
 
 from ingest.config import placeholders
 from ingest.config.auth import ApiKey, Auth, Basic, OAuth2, Probe
-from ingest.config.deletes import Deletes, Expect, FeedPlan, SweepPlan, feeds
+from ingest.config.deletes import UNSEEN, Deletes, Expect, FeedPlan, SweepPlan, feeds
 from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.job import CreateJob, DownloadJob, Job, PollJob
 from ingest.config.pagination import (
@@ -258,6 +258,14 @@ class Stream(Scheduled, Composed):
         yield from exploded_twice(self.transform)
         if self.paginate.listing_cap is not None and (wanting := self._unordered()):
             yield "paginate.listing_cap", f"`listing_cap` begins again at the last cursor value, and needs {wanting}"
+        if self.deletes is not None and self.deletes.sweep is not None and self.hides_rows:
+            yield "deletes.sweep", UNSEEN
+
+    @property
+    def hides_rows(self) -> bool:
+        """Whether a listing of everything may lack rows: behind a cap nobody is asked for those without the field."""
+        capped = self.paginate.listing_cap is not None
+        return capped and self.incremental is not None and self.incremental.on_null != "fail"
 
     def _unconditional(self) -> Iterable[Mistake]:
         if self.conditional and self.paginate.type != "none":

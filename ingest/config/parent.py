@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
+from ingest.config.deletes import UNSEEN
 from ingest.config.part import Mistake, Part
 from ingest.config.values import Count, Flag, Name, Whole
 
@@ -54,6 +55,10 @@ def _mistaken(name: str, stream: "Stream", source: "Source", *, fills: bool) -> 
         yield ".changed_only", f"nothing tells which of `{parent.stream}` changed: it has no `incremental`"
     if not fills and not any(one.startswith("parent.") for _, one in stream.placeholders()):
         yield "", "every parent would be asked for the same: write {parent.FIELD} into `path` or `params`"
+    if stream.deletes is not None and stream.deletes.sweep is not None:
+        for other in sorted(_ancestors(name, source.streams) & source.streams.keys()):
+            if source.streams[other].hides_rows:
+                yield "", f"in `{other}`: {UNSEEN}"
     tried_again = (stream.retry or source.retry).statuses
     for n, status in enumerate(parent.skip_on):
         if status in tried_again:
@@ -61,9 +66,12 @@ def _mistaken(name: str, stream: "Stream", source: "Source", *, fills: bool) -> 
 
 
 def _is_its_own(name: str, streams: Mapping[str, "Stream"]) -> bool:
+    return name in _ancestors(name, streams)
+
+
+def _ancestors(name: str, streams: Mapping[str, "Stream"]) -> set[str]:
     above: set[str] = set()
-    at = name
-    while (stream := streams.get(at)) is not None and stream.parent is not None and at not in above:
-        above.add(at)
-        at = stream.parent.stream
-    return at == name
+    while (stream := streams.get(name)) is not None and stream.parent is not None and stream.parent.stream not in above:
+        name = stream.parent.stream
+        above.add(name)
+    return above

@@ -56,6 +56,7 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     follows: bool = False  # another window begins there
     mark: str | None = None  # what its pages named so far as the start of the next run
     rows: int = 0  # records so far
+    again: int = 0  # of the last ones: those that come again where it begins again at the last cursor value
     whole: bool = False  # nothing is left out of what is asked for
     sweep: bool = False  # whole, and what it does not list is gone
     aside: bool = False  # a sweep beside the run's own listing: it moves no mark
@@ -70,6 +71,10 @@ class Validators(msgspec.Struct, frozen=True, omit_defaults=True):
     request: str  # a mark of it, and of what becomes of the answer
     etag: str | None = None
     last_modified: str | None = None
+
+    @property
+    def texts(self) -> tuple[str | None, str | None]:
+        return self.etag, self.last_modified
 
 
 class Round(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -96,12 +101,18 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="v", tag
     updated_at: str
     high_water: str | int | None = None
     mark: str | None = None  # what the API named as the start of the next run
+    mark_of: str | None = None  # what it is: a token, or which keys of a row
     listing: Listing | None = None
     rows: int | None = None  # records in the last whole listing
     swept: str | None = None  # when the last sweep began from which deletes were concluded
     validators: Validators | None = None  # of the last answer, where it was all that there is
     parents: "Cursor | None" = None  # where the next listing of the parents begins
     round: Round | None = None
+
+    @property
+    def stands(self) -> bool:
+        """Whether a next run could go on from it."""
+        return self.mark is not None or self.high_water is not None
 
     def encode(self) -> bytes:
         return msgspec.json.encode(self)

@@ -21,7 +21,8 @@ from ingest.sources.exchange import Response
 from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.guard import LoopGuard
 from ingest.sources.incremental import Stretch
-from ingest.sources.listing import Lister, State
+from ingest.sources.listing import Lister
+from ingest.sources.opening import State
 from ingest.sources.ordering import Ordering
 from ingest.sources.pagination import Received
 from ingest.sources.parent import NO_PARENT, Parent
@@ -117,14 +118,14 @@ class HttpSource:
         """The pages of one parent; `cursor`: its own. Raises Unopened where the first request is refused."""
         if self._probe is not None and self._stream.incremental is not None:  # its last page moves a mark
             return self._let_in(cursor, watch, parent, round)
-        return self._pages(self._lister.start(cursor, _now(), round), watch, parent)
+        return self._pages(self._lister.opening.start(cursor, _now(), round), watch, parent)
 
     async def _let_in(
         self, cursor: bytes | None, watch: Watch, parent: Parent = NO_PARENT, round: Round | None = None
     ) -> AsyncGenerator[Page, None]:
         """A listing that ends only when we are still let in; else it begins again, once."""
         begun_again = False
-        state: State | None = self._lister.start(cursor, _now(), round)
+        state: State | None = self._lister.opening.start(cursor, _now(), round)
         while state is not None:
             following = None
             async with aclosing(self._pages(state, watch, parent)) as pages:
@@ -187,8 +188,8 @@ class HttpSource:
 
     def _again(self, cursor: bytes | None, round: Round | None) -> State:
         """The listing from its start, whichever run began it."""
-        state = self._lister.start(cursor, _now(), round)
-        return self._lister.restart(state, _now()) or state if state.resumed else state
+        state = self._lister.opening.start(cursor, _now(), round)
+        return self._lister.opening.restart(state, _now()) or state if state.resumed else state
 
     async def _turn(
         self, state: State, guard: LoopGuard, watch: Watch, parent: Parent
@@ -202,7 +203,7 @@ class HttpSource:
             another = None if self._ordering is None else self._ordering.another(state, exc, watch)
             if another is not None:
                 return another
-            restarted = self._lister.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
+            restarted = self._lister.opening.restart(state, _now()) if exc.status in TOKEN_REFUSED else None
             if restarted is None and not state.listing.n:
                 raise Unopened(str(exc), exc.status) from exc
             if restarted is None:
@@ -213,11 +214,11 @@ class HttpSource:
             return self._obey(exc, state, guard, watch)
 
     async def _listed(self, state: State, guard: LoopGuard, watch: Watch, parent: Parent) -> tuple[Page, State]:
-        request = self._lister.request(state.listing, parent, state.report)
+        request = self._lister.asking.request(state.listing, parent, state.report)
         if state.anew:
             guard.forget()
         guard.request(request)
-        asked = self._lister.asking(request, state)
+        asked = self._lister.asking.for_what_is_new(request, state)
         fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
@@ -234,7 +235,7 @@ class HttpSource:
         if ruled.action == "restart_listing":
             guard.restarted(str(ruled))
             watch.restarted(str(ruled))
-            return None, self._lister.again(state, _now())
+            return None, self._lister.opening.again(state, _now())
         if ruled.action in ("skip", "end"):
             watch.noticed(Notice("gap", str(ruled)))
             reason = f"`errors` says {ruled.action} to status {ruled.status}"

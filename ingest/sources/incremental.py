@@ -101,10 +101,9 @@ class Bounds:
         if not self.bounded:
             return Window(since)
         limit = now - self._lag if self._stretch is None else self._stretch.end
-        first = None if since is None else self._parse(since)
-        start = first if high_water is None else high_water
+        start = _highest(high_water, self._first_asked(since))
         if start is not None:
-            limit = max(limit, start)  # a lag that has grown
+            limit = max(limit, start)  # a lag that has grown, or a first bound that lies ahead
         end = limit if self._window is None or start is None else min(limit, start + self._window)
         if self._config.until_is == "exclusive":
             whole = self._truncated(end)
@@ -112,7 +111,23 @@ class Bounds:
             enough = whole == end if last else start is None or whole > start
             if enough:
                 return Window(since, self._render(end), whole, follows=end < limit)
-        return Window(since, self._upwards(end), min(end, now - self._lag), follows=end < limit)
+            beyond = end if start is None else max(end, start + 1)
+        else:
+            beyond = end
+        return Window(since, self._upwards(beyond), min(end, now - self._lag), follows=end < limit)
+
+    def _first_asked(self, since: str | None) -> int | None:
+        """The first position that is asked for with the lower bound."""
+        if since is None:
+            return None
+        exclusive = self._since is not None and self._since.is_ == "exclusive"
+        return self._parse(since) + (self._unit if exclusive else 0)
+
+    def leaves_nothing(self, since: str, until: str | None) -> bool:
+        """Whether nothing lies between two bounds as they are sent."""
+        if until is None or (first := self._first_asked(since)) is None:
+            return False
+        return self._parse(until) < first + (self._config.until_is == "exclusive")
 
     def _upwards(self, position: int) -> str:
         """Rounded up to what can be sent: an upper bound that is truncated leaves rows out."""
@@ -174,6 +189,15 @@ class Bounds:
         if ascending and not disorder:
             high_water = _highest(high_water, reached)
         return Progress(high_water, reached, last, disorder, progress.mark)
+
+    def listed_again(self, reached: int, records: Sequence[SourceRecord], before: int | None, tail: int) -> int:
+        """How many of the last rows come again in a listing that begins where this one has come. `before`: where it had
+        come before these `records`, when it was `tail` of them."""
+        if (sent := self.since(reached, again=False)) is None:
+            return 0
+        bound = self._parse(sent)
+        again = [record.position >= bound for record in records if record.position is not None]
+        return sum(again) + (tail if before is not None and before >= bound and all(again) else 0)
 
     def settled(self, record: SourceRecord, asked: int) -> bool:
         """Whether the cursor may pass a record of a page that was asked for at `asked`."""

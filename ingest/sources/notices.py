@@ -13,9 +13,12 @@ DISORDER = Notice(
 SLIPPING = Notice(
     "slipping",
     "pages are counted: where a row moves or vanishes while they are read, another slips by unseen, and later runs do"
-    " not ask for it; see `keyset`, `overlap`, `deletes.sweep`",
+    " not ask for it; see `keyset`, `listing_cap`, `overlap`, `deletes.sweep`",
 )
 EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
+FOREIGN = Notice(
+    "foreign", "the saved cursor is of another `incremental`, and says nothing to this one: everything is read again"
+)
 
 
 def mended(count: int) -> Notice:
@@ -44,3 +47,11 @@ def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None, 
     again = ended and paginate.type == "keyset"  # it may hold the last row of the page before, and nothing else
     if size is not None and listing.n == 1 and rows and before < size and not again:
         yield Notice("capped", f"the API gives {before} rows a page although {size} were asked for")
+
+
+def doubted(listing: Listing, *, ended: bool) -> Iterator[Notice]:
+    """`listing`: behind the page; `ended`: with it."""
+    if ended and listing.sweep and listing.doubt is not None:
+        yield Notice(
+            "sweep_in_doubt", f"no delete is concluded from this sweep, and the next run sweeps: {listing.doubt}"
+        )

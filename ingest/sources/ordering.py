@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from ingest.errors import SourceRefused
 from ingest.sources import Page, Watch
-from ingest.sources.listing import RESTARTED, Lister, State
+from ingest.sources.listing import Lister
+from ingest.sources.opening import RESTARTED, State
 from ingest.sources.parent import Parent
 from ingest.sources.reports import Failed, Reports
 
@@ -32,7 +33,7 @@ class Ordering:
 
         Raises as `Reports` does."""
         job = state.listing.job
-        values, puts = self._lister.asked_for(state.listing, parent)
+        values, puts = self._lister.asking.asked_for(state.listing, parent)
         if job is None:
             return self._lister.holding(state, await self._reports.create(values, puts, watch), _now())
         try:
@@ -56,7 +57,7 @@ class Ordering:
     def _anew(self, state: State, why: str, watch: Watch) -> tuple[Page, State]:
         watch.restarted(f"another report is ordered: {why}")
         doubt = RESTARTED if state.listing.n else None
-        page, state = self._lister.holding(self._lister.again(state, _now(), doubt=doubt), None, _now())
+        page, state = self._lister.holding(self._lister.opening.again(state, _now(), doubt=doubt), None, _now())
         return page, state._replace(reordered=True)
 
 

@@ -29,7 +29,7 @@ class Read(NamedTuple):
     listed: Sequence[SourceRecord]  # all that the API listed, also what a filter leaves out: for paging and cursors
     changed: int = 0  # records that `decode` mended
     warnings: Sequence[str] = ()  # what `schema` says of records that are published nevertheless
-    unknown: int = 0  # of those that are refused, whose id nobody could read
+    unknown: int = 0  # whose id nobody could read
 
 
 NOTHING = Read([], [], 0, [])
@@ -78,7 +78,7 @@ class PageReader:
         if found is not None:
             return Read(found, refused, 0, found, changed, unknown=len(refused))
         good: list[SourceRecord] = []
-        left_out: list[SourceRecord] = []
+        left_out: list[SourceRecord | None] = []
         for record, place, original in zip_longest(fit, around, came):
             one = self._reader.read(record, place, parent=parent.id)
             if self._soft is not None and isinstance(one, SourceRecord):
@@ -87,10 +87,11 @@ class PageReader:
                 good.append(one)
             elif one is not None:
                 refused.append(Refused(original, one))
-            elif (other := self._reader.left_out(record, place, parent=parent.id)) is not None:
-                left_out.append(other)
-        skipped = len(records) - len(good) - len(refused)
-        return Read(good, refused, skipped, [*good, *left_out] if left_out else good, changed, unknown=len(refused))
+            else:
+                left_out.append(self._reader.left_out(record, place, parent=parent.id))
+        named = [other for other in left_out if other is not None]
+        listed, unknown = [*good, *named] if named else good, len(refused) + len(left_out) - len(named)
+        return Read(good, refused, len(records) - len(good) - len(refused), listed, changed, unknown=unknown)
 
     def _made(
         self,
@@ -124,16 +125,17 @@ class PageReader:
         made = list(made)
         for (one, original), found in zip(made, self._found([one for one, _ in made], parent), strict=True):
             bad = one.value if isinstance(one.value, BadRecord) else found if isinstance(found, BadRecord) else None
-            if isinstance(found, SourceRecord):
-                listed.append(found)
-            elif found is None and one.source is not None:
-                other = self._reader.left_out(one.source, one.place, one.source, one.suffix, parent)
-                listed += [] if other is None else [other]
+            named = found
+            if found is None and one.source is not None:
+                named = self._reader.left_out(one.source, one.place, one.source, one.suffix, parent)
+            if isinstance(named, SourceRecord):
+                listed.append(named)
+            else:
+                unknown += one.unknown or one.source is not None
             if one.value is None or (found is None and bad is None):
                 skipped += 1
             elif bad is not None:
                 refused.append(Refused(original, bad))
-                unknown += not isinstance(found, SourceRecord)
             elif isinstance(found, SourceRecord):
                 good.append(found)
         return Read(good, refused, skipped, listed, changed, warnings, unknown)

@@ -32,6 +32,7 @@ class Made(NamedTuple):
     place: Place
     suffix: str  # of its id
     value: bytes | BadRecord | None  # what is published; None: it is left out
+    unknown: bool = False  # it is a whole, and nobody can say which parts it has
 
 
 class Transform:
@@ -60,7 +61,8 @@ class Transform:
             if parts is None:
                 raise _bad(f"`explode`: `{self._explode}` is no list", "not_a_list")
         except BadRecord as exc:
-            return [Made(record if self._explode is None else None, place, "", exc if wanted else None)]
+            value = exc if wanted else None
+            return [Made(record, place, "", value) if self._explode is None else Made(None, place, "", value, True)]
         inside = Place((record, *place.above))
         made = [Made(part, inside, f"#{n}", self._part(part) if wanted else None) for n, part in enumerate(parts)]
         return made or [Made(None, place, "", None)]

@@ -56,6 +56,12 @@ class Wholes:
             return f"incomplete: {rows} records after {before}, a drop by more than expect.max_drop ({drop:.0%})"
         return None
 
+    def past(self, listing: Listing, sweep: Sweep | None, past: Past) -> Past:
+        """What is told of earlier ones once the listing is complete. `sweep`: as `page` says of its last page."""
+        if listing.whole and not self.part:
+            past = past._replace(rows=listing.rows)
+        return past._replace(swept=listing.started) if sweep is not None and sweep.ends else past
+
     def page(self, listing: Listing, *, ends: bool) -> Sweep | None:
         """What a page of the listing means for a sweep. `ends`: it is the last one, and the listing is believed."""
         if not listing.sweep or self.part:

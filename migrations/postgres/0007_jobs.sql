@@ -134,8 +134,8 @@ CREATE TABLE ingest.tallies (
 
 -- What people are told of, once each: a row lasts as long as the incident does.
 CREATE TABLE ingest.incidents (
-    name        text PRIMARY KEY,         -- EVENT/JOB or EVENT/SCHEDULE
-    event       text NOT NULL,
+    subject     text PRIMARY KEY,         -- a job's id, or its schedule's
+    event       text NOT NULL,            -- job.dead | stream.failed
     message     text NOT NULL,
     opened_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     told_at     timestamptz,              -- NULL: not yet

@@ -131,8 +131,8 @@ CREATE TABLE tallies (
 
 -- What people are told of, once each: a row lasts as long as the incident does.
 CREATE TABLE incidents (
-    name        TEXT PRIMARY KEY,         -- EVENT/JOB or EVENT/SCHEDULE
-    event       TEXT NOT NULL,
+    subject     TEXT PRIMARY KEY,         -- a job's id, or its schedule's
+    event       TEXT NOT NULL,            -- job.dead | stream.failed
     message     TEXT NOT NULL,
     opened_at   INTEGER NOT NULL,
     told_at     INTEGER,                  -- NULL: not yet

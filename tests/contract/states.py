@@ -8,9 +8,12 @@ from typing import NamedTuple, TypeVar
 
 from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.jobs import Jobs, Schedules
+from checkpoints.jobs.desk import JobDesk
 from checkpoints.jobs.postgres import open_jobs
+from checkpoints.jobs.postgres_desk import PostgresDesk
 from checkpoints.jobs.postgres_schedules import PostgresSchedules
 from checkpoints.jobs.sqlite import SqliteJobs
+from checkpoints.jobs.sqlite_desk import SqliteDesk
 from checkpoints.jobs.sqlite_schedules import SqliteSchedules
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 from checkpoints.postgres_rates import PostgresRates
@@ -37,6 +40,7 @@ class State(NamedTuple):
     tokens: Tokens
     rates: Rates
     jobs: Jobs
+    desk: JobDesk
     schedules: Schedules
 
 
@@ -46,12 +50,12 @@ async def open_state(url: str) -> AsyncIterator[State]:
         await migrate(url)
         async with open_database(path_of(url)) as database:
             parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
-            yield State(url, *parts, SqliteJobs(database), SqliteSchedules(database))
+            yield State(url, *parts, SqliteJobs(database), SqliteDesk(database), SqliteSchedules(database))
     else:
         async with open_postgres(url) as server, open_jobs(server) as jobs:
             leases, checkpoints = PostgresLeases(server), PostgresCheckpoints(server)
-            tokens, rates = PostgresTokens(server), PostgresRates(server)
-            yield State(url, leases, checkpoints, tokens, rates, jobs, PostgresSchedules(server))
+            tokens, rates, desk = PostgresTokens(server), PostgresRates(server), PostgresDesk(server)
+            yield State(url, leases, checkpoints, tokens, rates, jobs, desk, PostgresSchedules(server))
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

@@ -23,7 +23,7 @@ def example(name: str, size: int, **environment: str) -> Reading:
     """What examples/apis shows, with pages of `size` rows."""
     text = (REPOSITORY / "examples" / "apis" / f"{name}.yaml").read_text()
     source = text.partition(f"\n  {name}:")[2].partition("\nconsumers:")[0]
-    return Reading(source.replace("50", str(size)), environment)
+    return Reading(re.sub(r"\b500?\b", str(size), source), environment)
 
 
 def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:

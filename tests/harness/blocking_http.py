@@ -1,12 +1,15 @@
 """An HTTP server on blocking sockets, one thread a connection: it says by an alert why it ends a TLS handshake, where
 asyncio's server just hangs up, and answers what is no HTTP."""
 
+import socket
 import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+LINGER = 5.0  # seconds
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -27,12 +30,26 @@ class _Server(ThreadingHTTPServer):
         """In a thread of its own, the handshake too."""
         try:
             if self.tls is not None:
-                request = self.tls.wrap_socket(request, server_side=True)
+                request = self.tls.wrap_socket(request, server_side=True, do_handshake_on_connect=False)
+                _shake_hands(request)
             super().finish_request(request, client_address)
         except OSError:
             pass  # a handshake that failed, or a client that went away
         finally:
             request.close()
+
+
+def _shake_hands(request: ssl.SSLSocket) -> None:
+    """Where it fails, the client has sent a request by then (TLS 1.3): closed with that unread, the connection would be
+    reset, and the alert lost. Real servers linger, too."""
+    try:
+        request.do_handshake()
+    except ssl.SSLError:
+        request.shutdown(socket.SHUT_WR)
+        request.settimeout(LINGER)
+        while request.recv(65_536):
+            pass
+        raise
 
 
 @contextmanager

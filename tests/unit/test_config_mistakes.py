@@ -239,6 +239,12 @@ def one(keys: str) -> str:
             " that sorts by it",
         ),
         (
+            "id: i, paginate: {type: page, listing_cap: 9}, deletes: {sweep: {every: 1d}},"
+            " incremental: {type: integer, field: id, since: {param: s}, order: asc}",
+            "101: `deletes.sweep` would never conclude anything: behind `listing_cap` nobody sees the records that lack"
+            " the incremental field; if every record has it, write `incremental: {…, on_null: fail}`",
+        ),
+        (
             "paginate: {type: offset, overlap: 5, size: 5}",
             "71: `overlap` must be less than `size`, or no page would go on",
         ),
@@ -427,6 +433,13 @@ sources:
             "parent: {stream: repos, skip_on: [404, 503]}",
             "id: id",
             "7:91: 503 is tried again until it fails; take it out of `retry.statuses`",
+        ),
+        (
+            "id: i, deletes: {sweep: {every: 1d}}, parent: repos",
+            "id: id, paginate: {type: page, listing_cap: 9}, incremental: {type: integer, field: n, since: {param: s},"
+            " order: asc}",
+            "7:98: in `repos`: `deletes.sweep` would never conclude anything: behind `listing_cap` nobody sees the"
+            " records that lack the incremental field; if every record has it, write `incremental: {…, on_null: fail}`",
         ),
         (
             "path: /x, parent: repos",

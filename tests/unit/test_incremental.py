@@ -461,7 +461,19 @@ JANUARY = times.parse_rfc3339("2024-01-01T00:00:00Z", None)
         # a window that truncation would leave empty is rounded up
         ({"format": "%Y-%m-%d"}, JANUARY, NOON - DAY, ("2024-01-01", "2024-01-02", NOON - DAY, False)),
         # a lag that has grown moves nothing back
-        ({"lag": "2d"}, NOON - DAY, NOON, ("2024-01-01T12:00:00Z", "2024-01-01T12:00:00Z", NOON - 2 * DAY, False)),
+        (
+            {"lag": "2d"},
+            NOON - DAY,
+            NOON,
+            ("2024-01-01T12:00:00Z", "2024-01-01T12:00:00.000001Z", NOON - 2 * DAY, False),
+        ),
+        # a first bound that was raised above the mark is where windows begin
+        (
+            {"window": "1h"},
+            JANUARY - DAY,
+            NOON,
+            ("2024-01-01T00:00:00Z", "2024-01-01T01:00:00Z", JANUARY + 3600 * SECOND, True),
+        ),
     ],
 )
 def test_a_window_is_anchored_at_the_mark_and_ends_behind_now(
@@ -503,6 +515,68 @@ def test_windows_leave_no_gap_between_them_whatever_is_sent(ahead: int, days: in
     assert last
     assert covered is not None
     assert now - 90 * SECOND - times.unit(format_) < covered <= now - 90 * SECOND
+
+
+MOMENTS = st.integers(-DAY, 400 * DAY)  # after the last day of 2023: clocks are put forward and back among them
+
+
+@given(
+    MOMENTS | st.none(),
+    MOMENTS,
+    st.datetimes(datetime(2023, 12, 30), datetime(2025, 2, 1)),
+    st.sampled_from(["rfc3339", "unix", "%Y-%m-%d", "%Y-%m-%d %H:%M"]),
+    st.sampled_from(["UTC", "America/St_Johns", "Australia/Lord_Howe"]),
+    st.fixed_dictionaries(
+        {
+            "until_is": st.sampled_from(["inclusive", "exclusive"]),
+            "lag": st.sampled_from(["0s", "90s", "40d"]),
+            "lookback": st.sampled_from(["0s", "10m"]),
+        },
+        optional={"window": st.sampled_from(["1s", "10m", "1d"])},
+    ),
+    st.sampled_from(["inclusive", "exclusive"]),
+)
+def test_no_window_is_empty_or_ends_before_it_begins(
+    mark: int | None, now: int, begin: datetime, form: str, zone: str, keys: dict[str, Any], is_: str
+) -> None:
+    """Wherever the mark stands when `first`, `lag` or the format are changed, and whatever the clock does meanwhile."""
+    first: str | int = times.render(times.instant(begin, ZoneInfo(zone)), form, ZoneInfo(zone))
+    first = int(first) if form == "unix" else first
+    since = {"param": "s", "first": first, "is": is_}
+    rules = bounds(until={"param": "u"}, since=since, format=form, timezone=zone, **keys)
+    window = rules.window(None if mark is None else JANUARY + mark, JANUARY + now)
+    assert window.since is not None and window.until is not None
+    low, high = map(times.parser((form, "rfc3339"), ZoneInfo(zone)), (window.since, window.until))
+    nothing_between = is_ == keys["until_is"] == "exclusive" and high == low + times.unit(form)
+    assert low < high or (low == high and (is_, keys["until_is"]) == ("inclusive", "inclusive"))
+    assert not nothing_between
+    assert not rules.leaves_nothing(window.since, window.until)
+
+
+async def test_no_request_is_empty_where_the_first_bound_was_raised_above_the_mark(api: FakeApi) -> None:
+    old, first = (times.rfc3339(int(time.time() - days * 86400) * SECOND) for days in (30, 2))
+    say(api, [page(old), page()])
+    [before] = await list_all(api.url, stream())
+    keys = stream(since={"param": "since", "first": first}, until={"param": "until"}, window="1d")
+    async with opened(api.url, keys) as source:
+        pages = await read(source, before.cursor)
+    asked = [(parameter(t), parameter(t, "until")) for t in targets(api)[1:]]
+    assert asked[0][0] == first
+    assert all(times.parse_rfc3339(str(a), None) < times.parse_rfc3339(str(b), None) for a, b in asked)
+    assert [one[0] for one in asked[1:]] == [one[1] for one in asked[:-1]]
+    assert marks(pages)[-1] == asked[-1][1]
+
+
+async def test_a_cap_that_is_reached_at_the_very_end_of_a_window_asks_for_nothing_more(api: FakeApi) -> None:
+    start = int(time.time() - 90000) * SECOND
+    at_end = times.rfc3339(start + DAY)  # an API that takes the end in
+    say(api, [page(times.rfc3339(start + 1), at_end), page(at_end, first=2)])
+    since = {"param": "since", "first": times.rfc3339(start)}
+    paginate = {**TOKEN, "listing_cap": 2}
+    keys = stream(paginate=paginate, order="asc", since=since, until={"param": "until"}, window="1d")
+    pages = await list_all(api.url, keys)
+    assert [parameter(target) for target in targets(api)] == [since["first"], at_end]
+    assert ids(pages) == ["1", "2", "2"]
 
 
 async def test_a_run_reads_one_window_after_the_other_and_the_mark_moves_without_rows(api: FakeApi) -> None:
@@ -792,6 +866,24 @@ async def test_behind_a_lag_the_next_run_begins_before_what_has_not_settled(api:
     assert (ids(pages), ids(again)) == (["1", "2", "3"], ["2", "3"])
     assert pages[0].remember_from == times.parse_rfc3339(old, None)
     assert cursor(again[-1])["mark"] == f'["{old}","1"]'
+
+
+@pytest.mark.parametrize("leave", [False, True])
+async def test_what_has_not_settled_on_one_page_is_not_passed_by_the_next(api: FakeApi, leave: bool) -> None:
+    """The rows come in the order of their ids; what is new is told by a time."""
+    old, fresh = times.rfc3339(int(time.time() - 600) * SECOND), times.rfc3339(int(time.time() - 5) * SECOND)
+    say(api, [page(old, fresh), page(old, old, first=3), page(), page()])
+    keys = {
+        "paginate": {"type": "keyset", "fields": {"id": "after_id"}},
+        "incremental": {"type": "keyset", "field": "at", "lag": "2m"},
+    }
+    async with opened(api.url, keys) as source:
+        pages = await read(source, pages=1) if leave else await read(source)
+        pages += await read(source, pages[-1].cursor) if leave else []
+        await read(source, pages[-1].cursor)
+    assert [parameter(target, "after_id") for target in targets(api)] == [None, "2", "4", "1"]
+    assert ids(pages) == ["1", "2", "3", "4"]
+    assert {one.remember_from for one in pages} == {None}  # the next run lists rows of any time
 
 
 async def test_what_started_a_run_by_a_token_is_no_time(api: FakeApi) -> None:

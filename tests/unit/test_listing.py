@@ -410,10 +410,10 @@ def lister(keys: dict[str, Any]) -> Lister:
 
 def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[list[Request], list[str], object]:
     """Read all pages, forgetting everything but the saved cursor after those in `leave`."""
-    state = rules.start(None, 1)
+    state = rules.opening.start(None, 1)
     asked, found, saved = [], [], b""
     for number, rows in enumerate(pages):
-        asked.append(rules.request(state.listing))
+        asked.append(rules.asking.request(state.listing))
         last = number == len(pages) - 1
         body: dict[str, Any] = {"data": [{"id": n, "at": f"2024-01-01T00:00:{n:02}Z"} for n in rows]}
         listed = itertools.takewhile(len, pages)
@@ -428,7 +428,7 @@ def walk(rules: Lister, pages: list[list[int]], leave: frozenset[int]) -> tuple[
         if page.stop is not None:
             break
         if number in leave:
-            state = rules.start(saved, 1)
+            state = rules.opening.start(saved, 1)
     end = decode(saved)
     return asked, found, (end.high_water, end.listing)
 

@@ -16,6 +16,7 @@ from ingest.redaction import Redactor
 from ingest.sources import Page
 from ingest.sources.answers import Answer
 from ingest.sources.auth.static import Static
+from ingest.sources.cursor import decode
 from ingest.sources.listing import Lister
 from ingest.sources.pagination import Received
 from ingest.sources.template import Template
@@ -143,17 +144,53 @@ async def test_it_goes_on_there_when_it_is_left_after_any_page(api: FakeApi, loo
     assert len(api.requests) == len(found) == 8
 
 
-@given(st.lists(st.integers(0, 40), max_size=60), st.integers(2, 12), st.integers(1, 5))
-def test_every_row_is_read_unless_more_share_a_value_than_the_api_gives(values: list[int], cap: int, size: int) -> None:
+@pytest.mark.parametrize("form", ["rfc3339", "%Y-%m-%d"])
+@pytest.mark.parametrize(("style", "overlap"), [("cursor", 0), ("page", 0), ("offset", 0), ("offset", 1)])
+async def test_rows_that_come_again_behind_a_cap_are_counted_once(
+    api: FakeApi, style: Style, overlap: int, form: str
+) -> None:
+    rows = [{"id": str(n), "updated_at": f"2024-01-{1 + n // 3:02}T0{n % 3}:00:00Z"} for n in range(20)]
+    api.serve("events", rows, style=style, page_size=4).cap = 7
+    wanted = capped(style, cap=7, format=form)
+    wanted["paginate"] |= {"overlap": overlap} if overlap else {}
+    pages = await list_all(api.url, {**wanted, "expect": {"min_records": 20}})
+    assert len(ids(pages)) > 20
+    assert cursor(pages[-1])["rows"] == 20
+    _, error = await failure(api.url, {**wanted, "expect": {"min_records": 21}})
+    assert "incomplete: 20 records" in str(error)
+
+
+async def test_rows_that_come_again_after_a_listing_was_left_are_counted_once(api: FakeApi) -> None:
+    api.serve("events", numbered(25), style="page", page_size=4)
+    keys = {"paginate": {"type": "page"}, "incremental": BY_TIME}
+    async with opened(api.url, keys) as source:
+        pages = await read(source, pages=2)
+        pages += await read(source, pages[-1].cursor)
+    assert len(ids(pages)) == 26
+    assert cursor(pages[-1])["rows"] == 25
+
+
+PLAIN: dict[str, Any] = {"type": "offset"}
+
+
+@given(
+    st.lists(st.integers(0, 40), max_size=60),
+    st.integers(2, 12),
+    st.integers(1, 5),
+    st.sampled_from([PLAIN, {**PLAIN, "overlap": 2}]),
+)
+def test_every_row_is_read_unless_more_share_a_value_than_the_api_gives(
+    values: list[int], cap: int, size: int, paginate: dict[str, Any]
+) -> None:
     keys = {
-        "paginate": {"type": "offset", "listing_cap": cap},
+        "paginate": {**paginate, "listing_cap": cap},
         "incremental": {"type": "integer", "field": "v", "since": {"param": "since"}, "order": "asc"},
     }
     source, stream = configured(keys=keys)
     scrub = Redactor().scrub
     rules = Lister(source, stream, Template(source, stream, scrub), Static({}, {}, ()), scrub)
     rows = [{"id": n, "v": v} for n, v in enumerate(sorted(values))]
-    state, found = rules.start(None, 1), set()
+    state, found = rules.opening.start(None, 1), set()
     try:
         while True:
             bound, place = state.listing.window[0], state.listing.page.number or 0
@@ -167,3 +204,4 @@ def test_every_row_is_read_unless_more_share_a_value_than_the_api_gives(values: 
         assert max(Counter(values).values()) >= cap
     else:
         assert found == {str(row["id"]) for row in rows}
+        assert decode(one.cursor).rows == len(rows)

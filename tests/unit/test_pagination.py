@@ -378,6 +378,9 @@ async def test_a_counted_page_is_not_gone_back_to_where_the_listing_can_begin_at
     assert targets(api)[2] == asked
 
 
+ASCENDING = {**SINCE, "order": "asc"}
+
+
 @pytest.mark.parametrize(
     ("keys", "told"),
     [
@@ -387,6 +390,8 @@ async def test_a_counted_page_is_not_gone_back_to_where_the_listing_can_begin_at
         ({"paginate": "page", "incremental": SINCE, "deletes": {"sweep": {}}}, False),
         ({"paginate": {"type": "offset", "overlap": 1}, "incremental": SINCE}, False),
         ({"paginate": {"type": "keyset", "fields": {"id": "from"}}, "incremental": SINCE}, False),
+        ({"paginate": {"type": "page", "size": 2, "listing_cap": 2}, "incremental": ASCENDING}, False),
+        ({"paginate": {"type": "page", "size": 2, "listing_cap": 9}, "incremental": ASCENDING}, True),
     ],
 )
 async def test_pages_that_are_counted_are_told_where_a_row_that_slips_is_lost(

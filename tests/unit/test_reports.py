@@ -394,3 +394,6 @@ async def test_a_page_of_a_report_that_is_gone_meanwhile_has_another_made(office
     office._answer = paged  # type: ignore[method-assign]
     report = await poll(path, office.url, keys)
     assert (report.outcome, report.events, len(office.orders)) == (Outcome.COMPLETE, 2, 2)
+    gone |= {"f-j3", "f-j4"}
+    report = await poll(path, office.url, keys)
+    assert (report.outcome, "/files/f-j4?page=2: 403" in report.reason) == (Outcome.FAILED, True)

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ingest.config import model
 from ingest.errors import SourceChanged
-from ingest.paths import Root, parse
+from ingest.paths import JsonPath, Root, parse
 from ingest.sources.pagination.received import Received
 from ingest.sources.pagination.token import LEFT_OUT, Stop, Token
 from ingest.sources.placement import Placement, Put
@@ -19,6 +19,15 @@ class Keyset:
         self._config = config
         self._fields = [parse(f"last.{path.removeprefix('$.')}", roots=(Root.LAST,)) for path in config.fields]
         self._params = [Placement(param=name) for name in config.fields.values()]
+
+    @property
+    def names(self) -> str:
+        """What its keys are, for the saved cursor."""
+        return f"keys {', '.join(self._config.fields)}"
+
+    def leads_with(self, field: JsonPath) -> bool:
+        """Whether rows are listed in the order of the field."""
+        return self._fields[0].steps == field.steps
 
     def first(self) -> Token:
         return Token()
