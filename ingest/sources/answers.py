@@ -14,6 +14,8 @@ from ingest.sources.slices import Reader, Slice, Strict, Tolerant, Undecodable
 
 __all__ = ["Answer", "Slice", "Undecodable", "scalar"]
 
+NAMES_SHOWN = 300  # characters
+
 _VALUE = msgspec.json.Decoder(msgspec.Raw)
 _PLAIN = msgspec.json.Decoder()
 
@@ -208,3 +210,12 @@ def _unescaped(raw: bytes) -> str:
         return str(_PLAIN.decode(raw))
     except msgspec.DecodeError as exc:
         raise Undecodable(str(exc)) from exc
+
+
+def has(record: bytes) -> str:
+    """The names of its members, for an error that helps: "; it has id, name". Empty where it is no object."""
+    try:
+        names = ", ".join(Answer(record).members())
+    except (TypeError, Undecodable):
+        return ""
+    return f"; it has {names[:NAMES_SHOWN]}" if names else ""

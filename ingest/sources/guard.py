@@ -8,6 +8,7 @@ from ingest.sources.links import SHOWN
 from ingest.sources.request import Request
 
 RESTARTS = 3  # times that a run begins a listing again because `errors` says so
+_LOOK = "; does the API know what `paginate` sends?"
 
 
 class LoopGuard:
@@ -24,7 +25,7 @@ class LoopGuard:
         if mark in self._requests:
             asked = urlunsplit(("", "", *urlsplit(request.url)[2:]))[:SHOWN]
             raise SourceChanged(
-                f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again"
+                f"the listing goes in a circle: after {len(self._requests)} requests {asked} is asked for again{_LOOK}"
             )
         self._requests.add(mark)
 
@@ -46,5 +47,5 @@ class LoopGuard:
         listed = [record.id for record in page.records] if page.listed is None else page.listed
         ids = tuple(listed) if self._has_ids else ()
         if ids and ids == self._ids:
-            raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids")
+            raise SourceChanged(f"the listing goes in a circle: two pages in a row have the same {len(ids)} ids{_LOOK}")
         self._ids = ids

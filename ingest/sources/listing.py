@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ingest.config.model import Source, Stream
 from ingest.errors import SourceChanged
 from ingest.sources import Notice, Page, SourceRecord, notices
-from ingest.sources.answers import Place
+from ingest.sources.answers import Place, has
 from ingest.sources.asking import Asking
 from ingest.sources.auth import Credentials
 from ingest.sources.bounds import placeholders
@@ -107,16 +107,18 @@ class Lister:
         read, here = self._read(received, parent), state.listing
         count = 0 if received is None else len(received.records)
         if count > 1 and read.refused and not (read.listed or read.skipped or here.read_any):
-            raise SourceChanged(f"no record of the first page is good; the first: {read.refused[0].error}")
+            first = read.refused[0]
+            holds = has(first.value) if first.error.code == "no_id" else ""
+            raise SourceChanged(f"no record of the first page is good; the first: {first.error}{holds}")
         new = self._course.new(read.listed, received, here.page)
         progress = self._course.advance(state, received, read.listed, new, asked, now)
         after = self._paginator.after(here.page, received) if received else self._paginator.nothing(here.page, here.n)
+        told = tuple(self._notices(received, state, progress, read, after))
         if self._bounds is not None and not here.aside and self._bounds.ends_feed(progress, read.listed):
             after = Stop("a page older than what is known")
         if self._bounds is not None and self._bounds.is_behind(progress):
             after = Stop("a page behind the end of what is asked for")
         doubt = NO_CONTENT if received is None else UNREAD if read.unknown else None
-        told = tuple(self._notices(received, state, progress, read, isinstance(after, Stop)))
         validators = None
         if received is not None and request is not None and not doubt:
             validators = self.asking.told(request, received.headers)
@@ -198,7 +200,7 @@ class Lister:
         return asks_for_new and not self._wholes.sweeps and not begins_again and is_counted(paginate, page)
 
     def _notices(
-        self, received: Received | None, state: State, progress: Progress, read: Read, ended: bool
+        self, received: Received | None, state: State, progress: Progress, read: Read, after: Token | Stop
     ) -> Iterator[Notice]:
         if progress.disorder and not state.progress.disorder:
             yield notices.DISORDER
@@ -206,7 +208,9 @@ class Lister:
             yield state.told
         if state.listing.n == 1 and self._may_slip(state.listing.page):
             yield notices.SLIPPING
-        yield from notices.of_page(self._stream.paginate, state.listing, received, ended=ended)
+        yield from notices.of_page(
+            self._stream.paginate, state.listing, received, after.reason if isinstance(after, Stop) else None
+        )
         if read.changed:
             yield notices.mended(read.changed)
         if read.warnings:

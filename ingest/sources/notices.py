@@ -30,21 +30,24 @@ def nonconforming(warnings: Sequence[str]) -> Notice:
     return Notice("schema", f"{len(warnings)} of a page's records are not what `schema` says; the first, {warnings[0]}")
 
 
-def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None, *, ended: bool) -> Iterator[Notice]:
-    """`listing`: as it stood when the page was asked for. None was received: no content. `ended`: with this page."""
+def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None, stop: str | None) -> Iterator[Notice]:
+    """`listing`: as it stood when the page was asked for. None was received: no content. `stop`: why it ended."""
     if received is None:
         if listing.n:
             yield Notice("no_content", "the listing ended with an answer without content, where more was asked for")
         return
     rows, before = len(received.records), listing.page.rows
-    if paginate.type == "none" and (sign := unread_pages(received)):
-        yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; set `paginate`")
+    if stop is not None and not listing.n and _looks_for_more(paginate) and (sign := unread_pages(received)):
+        wrong = "set `paginate`" if paginate.type == "none" else f"`paginate` found {stop}"
+        yield Notice("looks_paginated", f"one page was read, but {sign}: there may be more; {wrong}")
     if listing.page.moved and isinstance(paginate, PageNumber | Offset) and not listing.page.before:
         yield Notice("total_moved", "the declared total changed while it was listed: rows may have been skipped")
     size = getattr(paginate, "size", None)
     if size is not None and paginate.end == "short" and not listing.n and 0 < rows < size:
         yield Notice("capped", f"the first page has {rows} rows although {size} were asked for")
-    again = ended and paginate.type == "keyset"  # it may hold the last row of the page before, and nothing else
+    again = (
+        stop is not None and paginate.type == "keyset"
+    )  # it may hold the last row of the page before, and nothing else
     if size is not None and listing.n == 1 and rows and before < size and not again:
         yield Notice("capped", f"the API gives {before} rows a page although {size} were asked for")
 
@@ -55,3 +58,10 @@ def doubted(listing: Listing, *, ended: bool) -> Iterator[Notice]:
         yield Notice(
             "sweep_in_doubt", f"no delete is concluded from this sweep, and the next run sweeps: {listing.doubt}"
         )
+
+
+def _looks_for_more(paginate: AnyPaginate) -> bool:
+    """Whether a first page is the only one where nothing leads on, so that another sign of more is to be believed."""
+    if paginate.type == "cursor":
+        return paginate.more is None
+    return paginate.type in ("none", "link", "next_url", "object")

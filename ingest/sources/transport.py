@@ -36,6 +36,7 @@ from ingest.tls import UnfitFile
 T = TypeVar("T")
 
 SHOWN = 200  # characters of a body in a message
+NO_CONNECTION = "; is it up, and is that its address?"
 
 
 class Limits(NamedTuple):
@@ -103,6 +104,7 @@ class Transport:
                 return await self._try(turn, request, credentials, limits, watch, decode)
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
+                hint = NO_CONNECTION if isinstance(exc.__cause__, httpx.ConnectError) else ""
             except _Unauthorized as exc:
                 if renewed or not await credentials.renew(exc.sent):
                     raise exc.refusal from None
@@ -117,7 +119,7 @@ class Transport:
             spent += now - turn.departed_at + own
             if attempt >= retry.attempts or spent > retry.budget:
                 down = self._gate.used_up(began, wait or 0.0)
-                raise SourceUnavailable(f"{what}; giving up after {now - began:.1f} s", retry_after=down or wait)
+                raise SourceUnavailable(f"{what}; giving up after {now - began:.1f} s{hint}", retry_after=down or wait)
             watch.retrying(attempt, own + (wait or 0.0), what)
             await self.clock.sleep(own + (wait or 0.0))
 

@@ -360,6 +360,11 @@ async def test_a_feed_ends_after_a_page_that_lies_wholly_below_the_mark(api: Fak
     async with opened(api.url, keys) as source:
         pages = await read(source, first.cursor)
     assert (len(pages), pages[-1].stop) == (3, "a page older than what is known")
+    say(api, [page(at(11), next="2")])
+    watch = Watching()
+    async with opened(api.url, keys) as source:
+        assert len(await read(source, pages[-1].cursor, watch)) == 1
+    assert not watch.notices
     assert marks(pages) == [at(12), at(12), at(13)]
 
 

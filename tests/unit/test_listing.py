@@ -351,10 +351,10 @@ async def test_an_empty_first_answer_is_an_empty_listing(api: FakeApi, body: str
 
 
 async def test_a_first_page_without_a_good_record_fails_the_stream(api: FakeApi) -> None:
-    say(api, [reply('{"data":[{"uid":1},{"uid":2}]}')])
+    say(api, [reply('{"data":[{"uid":1,"n":0},{"uid":2}]}')])
     pages, error = await failure(api.url)
     assert isinstance(error, SourceChanged)
-    assert "`id` (id) is null or missing" in str(error)
+    assert "`id` (id) is null or missing; it has uid, n" in str(error)
     assert not pages
 
 

@@ -135,6 +135,26 @@ async def test_a_single_page_that_looks_like_the_first_of_several_is_noticed(
 
 
 @pytest.mark.parametrize(
+    ("paginate", "noticed"),
+    [
+        ({"type": "cursor", "from": "$.nxt", "param": "after"}, ["`paginate` found no token at $.nxt"]),
+        ({"type": "next_url", "from": "$.nxt"}, ["`paginate` found no URL at $.nxt"]),
+        ({"type": "object", "from": "$.nxt"}, ["`paginate` found nothing at $.nxt"]),
+        ({"type": "link", "rel": "more"}, ['`paginate` found no Link with rel="more"']),
+        ({"type": "cursor", "from": "$.next", "param": "after", "more": "$.more"}, []),
+    ],
+)
+async def test_a_wrong_place_for_the_next_page_is_noticed(
+    api: FakeApi, paginate: dict[str, Any], noticed: list[str]
+) -> None:
+    say(api, [page(1, next="t2", more=False)])
+    watch = Watching()
+    async with opened(api.url, {"paginate": paginate}) as source:
+        await read(source, watch=watch)
+    assert [notice.message.rpartition("; ")[2] for notice in watch.notices] == noticed
+
+
+@pytest.mark.parametrize(
     "body",
     [
         {"next": None, "has_more": False, "next_cursor": "", "total": 1, "total_pages": 1, "count": 1},
@@ -196,6 +216,7 @@ async def test_a_request_that_repeats_is_seen_wherever_its_token_goes(api: FakeA
     paginate = {"type": "cursor", "from": "$.next", **keys}
     pages, error = await failure(api.url, {**BODIES.get(place, {}), "paginate": paginate})
     assert "circle" in str(error)
+    assert "does the API know what `paginate` sends?" in str(error)
     assert ids(pages) == ["1", "2", "3"]
 
 

@@ -131,6 +131,7 @@ async def test_an_api_that_does_not_answer_at_all_is_unavailable(api: FakeApi) -
     _, error = await failure(url)
     assert isinstance(error, SourceUnavailable)
     assert "ConnectError" in str(error)
+    assert str(error).endswith("is it up, and is that its address?")
 
 
 @pytest.mark.parametrize(
