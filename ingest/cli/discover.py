@@ -20,15 +20,16 @@ from ingest import logging
 from ingest.app import App
 from ingest.cli.context import REDACTOR, with_app
 from ingest.cli.opened import open_source
-from ingest.config.loader import Loaded, parse
+from ingest.config.loader import FILE, Loaded, parse
 from ingest.discovery import Described, Proposal
 from ingest.discovery.answer import ListOf, lists, paginations, propose
 from ingest.discovery.openapi import describe
-from ingest.errors import ConfigError, IngestError, SourceChanged, SourceUnavailable
+from ingest.errors import ConfigError, IngestError, Permanent, SourceChanged, SourceUnavailable
 from ingest.report import Report
 from ingest.sources import Page
 
 SOURCE = "api"
+ASKED = "discover"  # in place of the name of a file
 SHOWN = 300  # characters of an answer
 TRIED = 2  # pages read with each way to page
 TRIES = 12  # ways to page that are tried
@@ -61,15 +62,18 @@ def discover(
         auth["headers"] = dict(_header(text) for text in header)
     document = _document(Path(target).read_text(encoding="utf-8")) if Path(target).is_file() else None
     if document is None:
-        found, document = _asked(target, auth)
+        found, document = _answered(target, auth)
     described = found if document is None else describe(document, target)
-    text = _yaml(name or _name(described.source["base_url"]), {**described.source, **auth}, described)
+    source = name or _name(described.source["base_url"])
+    text = _yaml(source, {**described.source, **auth}, described)
     parse(text)  # what is proposed is accepted
     if out is None:
         print(text, end="")
-    else:
-        out.write_text(text, encoding="utf-8")
-        print(f"wrote {out}; try it: ingest preview --config {out} -s {name or _name(described.source['base_url'])} …")
+        return
+    out.write_text(text, encoding="utf-8")
+    where = "" if str(out) == FILE else f" --config {out}"
+    stream = next(iter(described.streams), "STREAM")
+    print(f"wrote {out}; try it: ingest preview{where} -s {source} -t {stream}")
 
 
 def _header(text: str) -> tuple[str, str]:
@@ -87,11 +91,20 @@ def _name(url: str) -> str:
     return re.sub(r"[^a-z0-9_-]", "-", plain[-1]).strip("-") or "api"
 
 
+def _answered(url: str, auth: Auth) -> tuple[Described, Mapping[str, Any] | None]:
+    """As `_asked`; what goes wrong stands in no file."""
+    try:
+        return _asked(url, auth)
+    except (ConfigError, Permanent) as exc:
+        kind = ConfigError if isinstance(exc, ConfigError) else Permanent
+        raise kind(re.sub(rf"^{ASKED}:\d+:\d+: ", "", str(exc), flags=re.MULTILINE)) from exc
+
+
 def _asked(url: str, auth: Auth) -> tuple[Described, Mapping[str, Any] | None]:
     """What the API answers says, or the OpenAPI description that it is."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise ConfigError(f"{url!r} is no file and no URL")
+        raise ConfigError(f"{url!r} is no file and no URL; a URL begins with https:// or http://")
     folder, _, last = parts.path.rstrip("/").rpartition("/")
     source = {"base_url": f"{parts.scheme}://{parts.netloc}{folder}"}
     params = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -103,7 +116,8 @@ def _asked(url: str, auth: Auth) -> tuple[Described, Mapping[str, Any] | None]:
     found = max(lists(answer), key=lambda one: len(one.records), default=None)
     if found is None:
         raise SourceChanged(
-            f"GET {url} answers without a list of objects: {REDACTOR.scrub(orjson.dumps(answer).decode())[:SHOWN]}"
+            f"GET {url} answers without a list of objects; give the URL of one:"
+            f" {REDACTOR.scrub(orjson.dumps(answer).decode())[:SHOWN]}"
         )
     proposal = propose(found, path)
     if params:
@@ -118,9 +132,8 @@ def _stream_name(text: str) -> str:
 
 
 def _loaded(source: Mapping[str, Any], auth: Auth, stream: Mapping[str, Any]) -> Loaded:
-    return parse(
-        json.dumps({"version": 1, "sources": {SOURCE: {**source, **auth, "retry": ONCE, "streams": {"items": stream}}}})
-    )
+    configured = {**source, **auth, "retry": ONCE, "streams": {"items": stream}}
+    return parse(json.dumps({"version": 1, "sources": {SOURCE: configured}}), ASKED)
 
 
 async def _first(app: App) -> tuple[Any, Mapping[str, str]]:
@@ -140,7 +153,9 @@ async def _first(app: App) -> tuple[Any, Mapping[str, str]]:
         document = _document(seen[-1].body.decode("utf-8", "replace"))
         if document is None:
             text = REDACTOR.scrub(seen[-1].body.decode("utf-8", "replace"))[:SHOWN]
-            raise SourceChanged(f"the answer is neither JSON nor an OpenAPI description: {text!r}") from None
+            raise SourceChanged(
+                f"the answer is neither JSON nor an OpenAPI description; give the URL of a list: {text!r}"
+            ) from None
         return document, seen[-1].headers
 
 
@@ -198,6 +213,7 @@ def _yaml(name: str, source: Mapping[str, Any], described: Described) -> str:
         lines.append(f"      {mark}{stream}:")
         lines += [_line(8, mark + key, value, proposal.why[key]) for key, value in proposal.keys.items()]
         lines += [f"        # {hint}" for hint in proposal.hints]
+    lines += ["consumers:", f'  warehouse: {{kind: store, topics: ["{name}.*"]}}  # who writes them into rows']
     return "\n".join(lines) + "\n"
 
 

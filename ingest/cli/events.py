@@ -13,6 +13,8 @@ from ingest.cli.context import ConfigOption, loaded, with_app
 
 SHOWN = 50  # newest rows of a table
 PAYLOAD_SHOWN = 60  # characters
+_EMPTY = "the store is empty: `ingest consume NAME --once` writes into it what `ingest run --once` brought into the log"
+_NONE_OF_THOSE = "the store has others; without options the newest are shown"
 COLUMNS = ("event_id", "key", "type", "occurred_at", "topic", "partition", "offset", "payload")
 
 
@@ -43,6 +45,8 @@ def events(
             found = [row async for row in store.events(query)]
             show.rows(COLUMNS, [_cells(row) for row in found])
             print(f"{len(found):,} of {await store.count(query):,} events")
+            if not found:
+                typer.echo(_EMPTY if not await store.count(Query()) else _NONE_OF_THOSE, err=True)
 
     with_app(configuration, work)
 

@@ -11,6 +11,7 @@ import typer
 from ingest.cli.context import ConfigOption, JsonOption, loaded
 from ingest.config.loader import Loaded
 from ingest.config.part import Part
+from ingest.config.spelling import spelled
 from ingest.paths import JsonPath
 from ingest.redaction import MASK
 
@@ -50,7 +51,7 @@ def _values(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         for name, field in type(value).model_fields.items():
             inner = getattr(value, name)
             if inner is not None:
-                yield from _values(inner, f"{path}.{field.alias or name}".lstrip("."))
+                yield from _values(spelled(field, inner), f"{path}.{field.alias or name}".lstrip("."))
     elif isinstance(value, Mapping):
         for name, inner in value.items():
             yield from _values(inner, f"{path}.{name}")

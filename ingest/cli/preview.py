@@ -21,7 +21,7 @@ from ingest.errors import ConfigError
 from ingest.event import deletion_id, event_id
 from ingest.eventlog import partition_of
 from ingest.report import Report
-from ingest.sources import Page, SourceRecord, nothing_saved
+from ingest.sources import Notice, Page, SourceRecord, nothing_saved
 from ingest.sources.cursor import describe
 from ingest.sources.request import Request
 
@@ -37,8 +37,8 @@ COLUMNS = ("eventId", "key", "partition", "occurred at", "position", "record")
 
 
 def preview(
-    source: Annotated[str, typer.Option("--source", "-s", help="Which source.")],
-    stream: Annotated[str, typer.Option("--stream", "-t", help="Which of its streams.")],
+    source: Annotated[str | None, typer.Option("--source", "-s", help="Which source.")] = None,
+    stream: Annotated[str | None, typer.Option("--stream", "-t", help="Which of its streams.")] = None,
     pages: Annotated[int, typer.Option("--pages", "-p", min=1, help="At most so many pages.")] = PAGES,
     records: Annotated[int, typer.Option("--records", "-n", min=0, help="Records shown of each page.")] = RECORDS,
     saved: Annotated[bool, typer.Option("--saved", help="From the saved cursor; else from the beginning.")] = False,
@@ -50,10 +50,7 @@ def preview(
 ) -> None:
     """Fetch real pages of a stream and show what they would become; publish nothing, save nothing."""
     configuration = loaded(config)
-    name = StreamId(source, stream)
-    if source not in configuration.config.sources or stream not in configuration.config.sources[source].streams:
-        known = [f"{s}/{t}" for s, part in configuration.config.sources.items() for t in part.streams]
-        raise ConfigError(f"no stream {name}; configured: {', '.join(known) or 'none'}")
+    name = _chosen(configuration, source, stream)
 
     async def work(app: App) -> None:
         view = _Json(app.loaded, name, records) if as_json else _Plain(app.loaded, name, records)
@@ -61,14 +58,14 @@ def preview(
             trace = _tracing(http, save)
             if trace is not None:
                 stack.callback(trace.close)
-            opened = await open_source(app, source, stack, alone=True, clients=_recording(replay), trace=trace)
+            opened = await open_source(app, name.source, stack, alone=True, clients=_recording(replay), trace=trace)
             cursor = await _cursor(app, name) if saved else None
             parts = (await app.state())[0].cursors if saved else None
             view.begin(cursor)
-            report = Report(name)
+            report = Report(name) if as_json else _Noting(name)
             count = 0
             look_up = nothing_saved if parts is None else partial(parts, name)
-            async for page in opened.stream(stream).pages(cursor, report, look_up):
+            async for page in opened.stream(name.stream).pages(cursor, report, look_up):
                 if page.bare and page.stop is None:
                     continue
                 count += 1
@@ -78,6 +75,18 @@ def preview(
             view.end(page.stop or f"--pages {pages}: there is more", report)
 
     with_app(configuration, work)
+
+
+def _chosen(configuration: Loaded, source: str | None, stream: str | None) -> StreamId:
+    """The only one that fits. Raises ConfigError where none does, or several do."""
+    known = [StreamId(name, one) for name, part in configuration.config.sources.items() for one in part.streams]
+    fitting = [one for one in known if source in (None, one.source) and stream in (None, one.stream)]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        raise ConfigError(f"which stream? choose with --source and --stream: {', '.join(map(str, fitting))}")
+    wanted = "/".join(name for name in (source, stream) if name is not None) or "at all"
+    raise ConfigError(f"no stream {wanted}; configured: {', '.join(map(str, known)) or 'none'}")
 
 
 async def _cursor(app: App, name: StreamId) -> bytes | None:
@@ -142,8 +151,6 @@ class _Plain:
         for refused in page.refused[: self._shown]:
             text = _short(refused.value.decode("utf-8", "replace"))
             print(REDACTOR.scrub(f"dead letter: {refused.error}: {text}"))
-        for notice in page.notices:
-            print(REDACTOR.scrub(f"note: {notice.message}"))
 
     def end(self, why: str, report: Report) -> None:
         waited = f", waited {report.waited:.1f} s" if report.waited else ""
@@ -173,6 +180,15 @@ class _Json:
     def end(self, why: str, report: Report) -> None:
         last = {"stopped": why, "requests": report.requests, "retries": report.retries}
         print(REDACTOR.scrub(json.dumps(last)))
+
+
+class _Noting(Report):
+    """Notices are a part of what is shown, not lines of the log."""
+
+    def noticed(self, notice: Notice) -> None:
+        if notice.kind not in self.notices:
+            self.notices[notice.kind] = notice.message
+            print(REDACTOR.scrub(f"note: {notice.message}"))
 
 
 def _short(text: str) -> str:

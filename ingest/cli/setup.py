@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from consumers.run import matching
 from ingest.cli import connect
 from ingest.cli.context import ConfigOption, loaded, with_app
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
@@ -17,14 +18,17 @@ from ingest.config.loader import FILE, Loaded
 from ingest.config.model import Source
 from ingest.config.references import Where, resolve
 from ingest.config.schema import json_schema
+from ingest.deadletter import MARK
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
 from ingest.tls import UnfitFile, tls_context
 
-NEXT = """  ingest check
-  ingest run --once
-  ingest consume warehouse --once
-  ingest events"""
+NEXT = """  ingest check                        what is wrong with it, all at once
+  ingest preview                      what a stream would publish, and why its listing stops
+  ingest run --once                   from the API into the log
+  ingest consume warehouse --once     from the log into the store
+  ingest events                       what is stored
+Or let an API propose it: ingest discover URL"""
 
 
 def init(force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False) -> None:
@@ -44,9 +48,10 @@ def check(
 ) -> None:
     """Validate the configuration; every mistake as file:line:column."""
     configuration = loaded(config)
-    streams = sum(len(source.streams) for source in configuration.config.sources.values())
-    sources, consumers = len(configuration.config.sources), len(configuration.config.consumers)
-    counts = f"{sources} sources, {streams} streams, {consumers} consumers"
+    sources, consumers = configuration.config.sources, configuration.config.consumers
+    streams = sum(len(source.streams) for source in sources.values())
+    numbers = (("source", len(sources)), ("stream", streams), ("consumer", len(consumers)))
+    counts = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in numbers)
     typer.echo(f"{configuration.file}: good ({counts})")
     for note in _notes(configuration):
         typer.echo(note, err=True)
@@ -70,6 +75,7 @@ def _notes(configuration: Loaded) -> Iterator[str]:
             yield from (f"{line}, and is needed to run `{name}`" for line in str(exc).splitlines())
         except UnfitFile as exc:
             yield f"{where(f'tls.{exc.key}')}: {exc}, and is needed to run `{name}`"
+    yield from _read_by_nobody(configuration)
     try:
         found = addresses(configuration.config, unknown, configuration.where)
     except ConfigError as exc:
@@ -92,6 +98,20 @@ def _look_at_keys(source: Source, where: Where) -> None:
                 signing(auth.jwt)
             except ConfigError as exc:
                 raise ConfigError(f"{where(f'{path}auth.jwt.key')}: {exc}") from exc
+
+
+def _read_by_nobody(configuration: Loaded) -> Iterator[str]:
+    """Topic patterns that no stream of the file fits; there may be others, of other files."""
+    topics = [
+        part.topic.format(source=name, stream=stream)
+        for name, source in configuration.config.sources.items()
+        for stream, part in source.streams.items()
+    ]
+    for name, consumer in configuration.config.consumers.items():
+        for n, pattern in enumerate(consumer.topics):
+            if topics and MARK not in pattern and not matching(topics, [pattern], name):
+                where = configuration.where(f"consumers.{name}.topics.{n}")
+                yield f"{where}: `{pattern}` fits no topic of this file; there are {', '.join(topics)}"
 
 
 def _security(configuration: Loaded, unknown: Redactor, log: SqliteAddress | KafkaAddress) -> Iterator[str]:

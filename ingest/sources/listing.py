@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from ingest.config.model import Source, Stream
 from ingest.errors import SourceChanged
 from ingest.sources import Notice, Page, SourceRecord, notices
+from ingest.sources.absent import Absent
 from ingest.sources.answers import Place, has
 from ingest.sources.asking import Asking
 from ingest.sources.auth import Credentials
@@ -77,6 +78,7 @@ class Lister:
             self._bounds = Bounds(incremental, placeholders(source, stream), stretch)
         self._wholes = Wholes(stream, part=stream.parent is not None)
         self._reader = PageReader(stream, as_sent=as_sent)
+        self._absent = Absent(stream)
         self.fingerprint = fingerprint(source, stream, scrub)
         conditional = Conditional(stream, scrub) if stream.conditional else None
         self.asking = Asking(stream, self._paginator, template, conditional)
@@ -211,6 +213,8 @@ class Lister:
         yield from notices.of_page(
             self._stream.paginate, state.listing, received, after.reason if isinstance(after, Stop) else None
         )
+        if received is not None and not state.listing.n and state.progress == Progress():  # nothing is known yet
+            yield from filter(None, [self._absent.notice(received.records)])
         if read.changed:
             yield notices.mended(read.changed)
         if read.warnings:

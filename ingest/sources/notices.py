@@ -45,9 +45,7 @@ def of_page(paginate: AnyPaginate, listing: Listing, received: Received | None, 
     size = getattr(paginate, "size", None)
     if size is not None and paginate.end == "short" and not listing.n and 0 < rows < size:
         yield Notice("capped", f"the first page has {rows} rows although {size} were asked for")
-    again = (
-        stop is not None and paginate.type == "keyset"
-    )  # it may hold the last row of the page before, and nothing else
+    again = stop is not None and paginate.type == "keyset"  # the last row of the page before, and nothing behind it
     if size is not None and listing.n == 1 and rows and before < size and not again:
         yield Notice("capped", f"the API gives {before} rows a page although {size} were asked for")
 

@@ -341,6 +341,23 @@ async def test_check_says_what_would_keep_it_from_running_here_and_still_accepts
     assert silent.err == ""
 
 
+async def test_a_consumer_whose_topics_are_misspelt_is_told_those_that_there_are(tmp_path: Path) -> None:
+    file = tmp_path / "ingest.yaml"
+    file.write_text(
+        """
+        version: 1
+        sources: {shop: {base_url: https://api.example.com, streams: {orders: {path: /orders, records: $.data}}}}
+        consumers: {warehouse: {kind: store, topics: ["shp.*", "*.dlq.*"]}}
+        """
+    )
+    ingest = Ingest(tmp_path, EMBEDDED)
+    said = "ingest.yaml:4:55: `shp.*` fits no topic of this file; there are shop.orders\n"
+    assert (await ingest("check")).err == said
+    assert "no topic matches shp.*, *.dlq.* yet" in (await ingest("consume", "--once")).err
+    file.write_text(file.read_text().split("consumers:")[0])
+    assert 'topics: ["shop.*"]' in (await ingest("consume", "--once", code=2)).err
+
+
 def test_output_that_finds_no_room_is_no_bug() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "ingest.cli", "schema"]

@@ -54,9 +54,13 @@ async def test_the_way_to_page_is_found_and_tried(api: FakeApi, tmp_path: Path, 
 async def test_what_is_proposed_runs(api: FakeApi, tmp_path: Path) -> None:
     api.serve("orders", numbered(25), style="cursor", page_size=10)
     ingest = Ingest(tmp_path, EMBEDDED)
-    await ingest("discover", f"{api.url}/orders", "--name", "shop", "--out", "ingest.yaml")
+    done = await ingest("discover", f"{api.url}/orders", "--name", "shop", "--out", "ingest.yaml")
+    assert done.out == "wrote ingest.yaml; try it: ingest preview -s shop -t orders\n"
+    assert "the store is empty" in (await ingest("events")).err
     [report] = (await ingest("run", "--once", "--json")).json
     assert (report["source"], report["events"], report["outcome"]) == ("shop", 25, "complete")
+    await ingest("consume", "--once")
+    assert "5 of 25 events" in (await ingest("events", "--limit", "5")).out
 
 
 async def test_a_token_without_a_name_for_its_parameter_is_tried_until_one_leads_on(
@@ -97,6 +101,11 @@ async def test_an_answer_without_a_list_is_an_error_that_shows_it(api: FakeApi, 
     done = await Ingest(tmp_path, EMBEDDED)("discover", f"{api.url}/orders", code=None)
     assert done.code in (1, 3)
     assert body[:6] in done.err
+
+
+async def test_a_refusal_stands_in_no_file(api: FakeApi, tmp_path: Path) -> None:
+    done = await Ingest(tmp_path, EMBEDDED)("discover", f"{api.url}/nothing", code=1)
+    assert done.err.startswith(f"GET {api.url}/nothing: 404")
 
 
 async def test_what_is_no_url_and_no_file_is_said(tmp_path: Path) -> None:

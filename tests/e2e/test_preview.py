@@ -94,9 +94,15 @@ async def test_an_exchange_that_was_not_kept_is_an_error_that_names_it(api: Fake
     assert f"kept holds no answer to GET {api.url}/orders?token=t10" in done.err
 
 
-async def test_a_stream_that_is_not_configured_is_named(api: FakeApi, tmp_path: Path) -> None:
-    done = await configured(tmp_path, api)("preview", "-s", "shop", "-t", "order", code=2)
-    assert "no stream shop/order; configured: shop/orders" in done.err
+async def test_the_only_stream_needs_no_name_and_a_wrong_one_is_told_the_others(api: FakeApi, tmp_path: Path) -> None:
+    ingest = configured(tmp_path, api)
+    assert "topic shop.orders; from the beginning" in (await ingest("preview", "-p", "1")).out
+    missing = (await ingest("preview", "-s", "shop", "-t", "order", code=2)).err
+    assert missing == "no stream shop/order; configured: shop/orders\n"
+    file = tmp_path / "ingest.yaml"
+    file.write_text(file.read_text().replace("topics:", "      users: {path: /users, records: $}\ntopics:"))
+    several = (await ingest("preview", "-s", "shop", code=2)).err
+    assert several == "which stream? choose with --source and --stream: shop/orders, shop/users\n"
 
 
 async def test_explain_shows_every_value_and_where_it_stands(api: FakeApi, tmp_path: Path) -> None:
@@ -108,7 +114,7 @@ async def test_explain_shows_every_value_and_where_it_stands(api: FakeApi, tmp_p
     assert found["sources.shop.retry.attempts"]["from"] == "default"
     assert found["sources.shop.auth.bearer"]["value"] == "${env:TOKEN}"
     plain = (await ingest("explain", "-s", "shop", "-t", "orders")).out
-    assert "sources.shop.streams.orders.incremental.lag: 60.0" in plain
+    assert "sources.shop.streams.orders.incremental.lag: 1m" in plain
     assert "topics." not in plain
 
 
