@@ -1,6 +1,7 @@
 """`init`, `check`, `schema`, `version`: before anything runs."""
 
 import json
+import time
 from collections.abc import Iterator
 from importlib.metadata import version as installed
 from importlib.resources import files
@@ -12,6 +13,7 @@ import typer
 from consumers.run import matching
 from ingest.cli import connect
 from ingest.cli.context import ConfigOption, loaded, with_app
+from ingest.cli.schedules_shown import schedules
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
 from ingest.config.credentials import credentials
 from ingest.config.loader import FILE, Loaded
@@ -53,6 +55,8 @@ def check(
     numbers = (("source", len(sources)), ("stream", streams), ("consumer", len(consumers)))
     counts = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in numbers)
     typer.echo(f"{configuration.file}: good ({counts})")
+    for line in schedules(configuration.config, time.time()):
+        typer.echo(line)
     for note in _notes(configuration):
         typer.echo(note, err=True)
     if connecting:

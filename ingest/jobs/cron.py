@@ -96,6 +96,19 @@ class Cron:
             return ()
         return (self._set_forward(wall - later, wall - earlier),)
 
+    def moments_of(self, day: int) -> list[int]:
+        """When it fires for a date (its ordinal)."""
+        base, slots = self._of_day(day)
+        return [base + slot for slot in slots]
+
+    def odd(self, day: int) -> tuple[list[int], list[int]]:
+        """Of a date, times at which it should fire: those that its clock never shows, and those that it shows twice."""
+        if not self.matches(date.fromordinal(day)):
+            return [], []
+        walls = [(day - _1970) * DAY + slot for slot in self.slots]
+        by = [(wall, self.offset(wall, 0) - self.offset(wall, 1)) for wall in walls]
+        return [wall for wall, back in by if back < 0], [wall for wall, back in by if back > 0]
+
     def offset(self, wall: int, fold: Literal[0, 1]) -> int:
         """From UTC, in seconds. The two of a time that is left out are those before and after (PEP 495)."""
         at = datetime.fromtimestamp(wall, UTC).replace(tzinfo=self.zone, fold=fold).utcoffset()

@@ -333,6 +333,7 @@ async def test_check_says_what_would_keep_it_from_running_here_and_still_accepts
     )
     checked = await Ingest(tmp_path, EMBEDDED)("check")
     assert "good" in checked.out
+    assert "every 5m  next: " in checked.out
     assert "ingest.yaml:7:" in checked.err and "SHOP_TOKEN is not set" in checked.err
     assert "the log is Kafka, but the store is sqlite:///" in checked.err
     silent = await Ingest(
