@@ -92,14 +92,20 @@ class Ask:
     """Of the records, beside the id."""
     numeric: bool = False
     """Ids are numbers."""
-    deletes: bool = False
-    """What is no longer listed is to be said."""
+    deletes: str = ""
+    """Who says what is gone: `sweep`, the listing that no longer has it; `soft`, the record's member `gone`; `feed`, a
+    list of ids at /deleted."""
     rate: int | None = None  # requests a second
     errors: Sequence[Keys] = ()
     """What answers mean that are not what they seem: `status`, or `member` of the body, and `do`."""
     format: str = "json"
     packed: bool = False
     """With gzip, without a word of it."""
+    conditional: bool = False
+    """Answers name their state (ETag), and the API says 304 where it has not changed."""
+    job: bool = False
+    """What is asked for is a report: the answer names it (`id`), `path`/ID says how far it is (`status`: DONE, FAILED),
+    and then where its file is (`url`)."""
     parent: Keys = field(default_factory=dict)
     """The stream whose records are asked for one by one: `path`, `paging`; the path of this one has `{parent.id}`."""
 

@@ -9,6 +9,18 @@ QUICK = {"attempts": 4, "base": "1ms", "cap": "2ms"}
 SECRETS = {"TOKEN": TOKEN, "REFRESH_TOKEN": REFRESH_TOKEN}
 
 
+JOB: dict[str, Any] = {
+    "create": {"method": "POST", "json": {}, "id": "$.id"},
+    "poll": {"path": "/reports/{job.id}", "status": "$.status", "done": "DONE", "failed": "FAILED", "every": "10ms"},
+    "download": {"url": "$.url"},
+}
+DELETES: dict[str, dict[str, Any]] = {
+    "sweep": {"sweep": {}},
+    "soft": {"soft": "gone"},
+    "feed": {"feed": {"stream": "deleted", "id": "object"}},
+}
+
+
 def of(case: Case, url: str) -> dict[str, Any]:
     ask = case.ask
     source: dict[str, Any] = {"base_url": url, "retry": QUICK}
@@ -22,6 +34,9 @@ def of(case: Case, url: str) -> dict[str, Any]:
         paging = _paginate(ask.parent["paging"])
         parents = {"path": ask.parent["path"], "records": "$.data", "id": "id", "paginate": paging}
         source["streams"] = {"parents": parents}
+    if ask.deletes == "feed":
+        told = {"path": "/deleted", "records": "$.data", "id": "id"}
+        source["streams"] = {"deleted": {**told, "paginate": _paginate(ask.paging)}}
     if ask.rate:
         source["limits"] = {"rate": f"{ask.rate}/s", "burst": 1}
     source |= case.above
@@ -37,7 +52,7 @@ def of(case: Case, url: str) -> dict[str, Any]:
 
 def _stream(ask: Ask) -> dict[str, Any]:
     found: dict[str, Any] = {"paginate": _paginate(ask.paging)}
-    if ask.method != "GET":
+    if ask.method != "GET" and not ask.job:
         found |= {"method": ask.method, "json": {}}
     if ask.params:
         found["params"] = ask.params
@@ -45,8 +60,12 @@ def _stream(ask: Ask) -> dict[str, Any]:
         found["incremental"] = _incremental(ask.since)
     if ask.parent:
         found["parent"] = {"stream": "parents", "skip_on": ask.parent.get("skip_on", [])}
+    if ask.conditional:
+        found["conditional"] = True
+    if ask.job:
+        found["job"] = JOB
     if ask.deletes:
-        found["deletes"] = {"sweep": {}}
+        found["deletes"] = DELETES[ask.deletes]
     if ask.keep:
         found["transform"] = [{"filter": f"{ask.keep[0]} == '{ask.keep[1]}'"}]
     return found

@@ -54,6 +54,14 @@ def places_of_their_own(stage: Stage) -> Run:
     yield None
 
 
+def one_less(stage: Stage) -> Run:
+    lists = serve(stage, {"A": rows(2), "B": rows(1, first=3), "C": rows(2, first=4)})
+    yield None
+    lists["A"].remove("r2")
+    stage.api.serve("parents", [{"id": "A"}, {"id": "C"}], style="cursor", page_size=2)
+    yield None
+
+
 def one_is_gone(stage: Stage) -> Run:
     serve(stage, {"A": rows(2), "B": [], "C": rows(2, first=3)})
     stage.api.routes["/below/B/events"] = lambda request: faults.status(404)(Answer(request))
@@ -92,6 +100,9 @@ CASES = (
          CHILDREN, Expect(up_to(3))),
     Case("B66", "a row of one parent is older than what another has come to", "every parent has its own place",
          places_of_their_own, replace(CHILDREN, since=Since()), Expect(up_to(3), once=True)),
+    Case("B66 gone", "no longer lists a row of one of the parents, nor another parent",
+         "both are said to be gone", one_less, replace(CHILDREN, deletes="sweep"),
+         Expect(up_to(5), deleted=["A|r2", "B|r3"]), peers=False),
     Case("parent 404", "answers 404 for one parent, and we know it", "the others are read", one_is_gone,
          replace(CHILDREN, parent={**PARENTS, "skip_on": [404]}), Expect(up_to(4))),
     Case("B70 failed", "fails for one of three parents, and later does not", "no success, and no row is lost",

@@ -76,7 +76,23 @@ def less_for_strangers(stage: Stage) -> Run:
     yield None
 
 
-SWEPT = replace(CURSOR, deletes=True)
+def says_so_itself(stage: Stage) -> Run:
+    listing = stage.serve([row(n, gone=False) for n in range(1, 5)])
+    yield None
+    listing.replace([row(n, gone=n == 2) for n in range(1, 5)])
+    yield None
+
+
+def told_elsewhere(stage: Stage) -> Run:
+    listing = stage.serve(SIX)
+    told = stage.api.serve("deleted", [], style="cursor", page_size=2)
+    yield None
+    listing.replace(ALL_BUT_2)
+    told.add({"id": "d1", "object": "r2"})
+    yield None
+
+
+SWEPT = replace(CURSOR, deletes="sweep")
 NOTHING_GONE = Expect(up_to(6))
 
 CASES = (
@@ -92,7 +108,11 @@ CASES = (
          "nothing is concluded from a listing that began again", token_refused, SWEPT,
          Expect(up_to(6), [True, None, True], gone=up_to(2))),
     Case("rule 12 counted", "a row is deleted while pages are counted, and another slips through",
-         "the row that slipped is not said to be gone", counted, replace(PAGE, deletes=True), Expect(up_to(6))),
+         "the row that slipped is not said to be gone", counted, replace(PAGE, deletes="sweep"), Expect(up_to(6))),
+    Case("soft", "marks a row as gone", "it is said to be gone", says_so_itself,
+         replace(CURSOR, deletes="soft", fields=["gone", "updated_at", "n"]), Expect(up_to(4), deleted=["r2"])),
+    Case("feed of deletes", "lists elsewhere what was deleted", "it is said to be gone", told_elsewhere,
+         replace(CURSOR, deletes="feed"), Expect(up_to(6), deleted=["r2"])),
     Case("rule 13", "lists nothing where there were rows", "not a success", then([]), CURSOR,
          Expect(up_to(6), [True, False], said="")),
     Case("B29", "lists a third of the rows, and says nothing", "`max_drop: 50%`: not a success", then(SIX[:2]), CURSOR,

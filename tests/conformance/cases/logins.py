@@ -28,7 +28,7 @@ from tests.harness.listings import Answer, Request
 CLIENT = {"token_path": "/token", "grant": "client_credentials", "client_id": "ingest", "value": TOKEN}
 LOGIN = {**CLIENT, "grant": "refresh_token", "refresh_token": REFRESH_TOKEN}
 UNKNOWN = faults.status(401)
-SHORT = 2  # seconds that a token lives
+SHORT = 1  # seconds that a token lives
 
 
 class Issuer:

@@ -222,6 +222,10 @@ def manifest(job: Job) -> dict[str, Any]:
         stream["retriever"]["decoder"] = {"type": "XmlDecoder"}
     elif ask["format"] != "json":
         stream["retriever"]["decoder"] = {"type": {"csv": "CsvDecoder", "jsonl": "JsonlDecoder"}[ask["format"]]}
+    if ask["deletes"] in ("soft", "feed") or ask["conditional"]:
+        raise NotOffered
+    if ask["job"]:
+        stream["retriever"] = reports(requester, selector)
     if ask["packed"]:
         stream["retriever"]["decoder"] = {"type": "GzipDecoder", "decoder": {"type": "JsonDecoder"}}
     if ask["parent"]:
@@ -248,6 +252,21 @@ def manifest(job: Job) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def reports(requester: dict[str, Any], selector: dict[str, Any]) -> dict[str, Any]:
+    get = {name: value for name, value in requester.items() if name != "path"} | {"http_method": "GET"}
+    bare = {name: value for name, value in get.items() if name not in ("authenticator", "url_base")}
+    status = {"type": "AsyncJobStatusMap", "running": ["RUNNING"], "completed": ["DONE"], "failed": ["FAILED"]}
+    return {
+        "type": "AsyncRetriever", "record_selector": selector, "status_mapping": {**status, "timeout": []},
+        "status_extractor": {"type": "DpathExtractor", "field_path": ["status"]},
+        "download_target_extractor": {"type": "DpathExtractor", "field_path": ["url"]},
+        "creation_requester": requester,
+        "polling_requester": {**get, "path": "/reports/" + expression("creation_response['id']")},
+        "download_requester": {**bare, "url": expression("download_target")},
+        "download_extractor": {"type": "DpathExtractor", "field_path": ["data"]},
+    }  # fmt: skip
+
+
 def work(job: Job) -> int:
     mode = "incremental" if job["ask"]["since"] else "full_refresh"
     stream = {"name": "events", "json_schema": SCHEMA, "supported_sync_modes": ["full_refresh", "incremental"]}
@@ -266,7 +285,7 @@ def work(job: Job) -> int:
     arguments += ["--state", "state.json"] if state else []
     try:
         # "Overwrite", where deletes matter: a destination takes a stream's rows for all there are when it is complete.
-        with rows(whole=job["ask"]["deletes"]) as file:
+        with rows(whole=job["ask"]["deletes"] == "sweep") as file:
             _read(source, arguments, file)
     except Exception as exc:
         print(f"{type(exc).__name__}: {exc}", file=sys.stderr)

@@ -77,7 +77,9 @@ def auth(how: dict[str, Any]) -> Any:
 
 def resource(ask: dict[str, Any]) -> dict[str, Any]:
     paging = ask["paging"]
-    if ask["rate"] or paging.get("cap") or ask["format"] != "json":
+    if ask["deletes"] == "feed" or ask["rate"] or paging.get("cap") or ask["format"] != "json":
+        raise NotOffered
+    if ask["conditional"] or ask["job"]:
         raise NotOffered
     params: dict[str, Any] = dict(ask["params"])
     if paging["style"] == "page" and paging.get("size_param"):
@@ -96,8 +98,10 @@ def resource(ask: dict[str, Any]) -> dict[str, Any]:
         endpoint["incremental"] = incremental(ask["since"])
     found: dict[str, Any] = {
         "name": "events", "primary_key": "id", "max_table_nesting": 0, "endpoint": endpoint,
-        "write_disposition": "replace" if ask["deletes"] else "merge",
+        "write_disposition": "replace" if ask["deletes"] == "sweep" else "merge",
     }  # fmt: skip
+    if ask["deletes"] == "soft":
+        found["columns"] = {"gone": {"hard_delete": True, "data_type": "bool"}}
     if ask["keep"]:
         field, value = ask["keep"]
         found["processing_steps"] = [{"filter": lambda row: row[field] == value}]

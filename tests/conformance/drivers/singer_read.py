@@ -141,7 +141,9 @@ def stream(tap: Tap, job: Job, above: type[Events] | None) -> Events:
     since = ask["since"]
     if (since and since["kind"] == "token") or ask["rate"] or ask["paging"].get("cap"):
         raise NotOffered
-    if ask["errors"] or ask["format"] != "json":
+    if ask["conditional"] or ask["job"]:
+        raise NotOffered
+    if ask["errors"] or ask["deletes"] in ("soft", "feed") or ask["format"] != "json":
         raise NotOffered
     kinds = {"timestamp": th.DateTimeType, "integer": th.IntegerType, "text": th.StringType}
     known = [th.Property("id", th.StringType if not ask["numeric"] else th.IntegerType)]
@@ -192,7 +194,7 @@ def work(job: Job) -> int:
     except BaseException:
         _take(whole=False)
         raise
-    _take(whole=job["ask"]["deletes"])
+    _take(whole=job["ask"]["deletes"] == "sweep")
     return 0
 
 
