@@ -52,6 +52,12 @@ class Pipeline:
         assert inserted + duplicates == sum(run["events"] for run in ran)
         return Synced(inserted, duplicates, sum(run["unchanged"] for run in ran))
 
+    async def runs(self) -> dict[str, Record]:
+        """What each stream of the source says of its run, by its name."""
+        ran = (await self.ingest("run", "--once", "--json")).json
+        assert all(run["outcome"] == "complete" for run in ran), ran
+        return {run["stream"]: run for run in ran}
+
     async def differences(self) -> list[tuple[str, str, int]]:
         """Where, what and how many, as `ingest verify` finds them: it lists the API again."""
         [verified] = (await self.ingest("verify", "--json", code=None)).json

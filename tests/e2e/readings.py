@@ -30,6 +30,34 @@ def with_kinto(api: kinto.Kinto, size: int = 50) -> Reading:
     return example("kinto", size, KINTO_URL=api.url, KINTO_USER=kinto.USER, KINTO_PASSWORD=kinto.PASSWORD)
 
 
+def with_buckets(api: kinto.Kinto) -> Reading:
+    """All that an account may see, from above: buckets, their collections, and the records of each."""
+    source = f"""
+    base_url: {api.url}/v1
+    auth: {{basic: {{user: {kinto.USER}, password: "${{env:KINTO_PASSWORD}}"}}}}
+    defaults: {{records: $.data, id: id, version: last_modified}}
+    streams:
+      buckets: {{path: /buckets, conditional: true}}
+      collections:
+        parent: buckets
+        path: "/buckets/{{parent.id}}/collections"
+        records: {{path: $.data, keep: {{bucket: parent.id}}}}
+        conditional: true
+      orders:
+        parent: collections
+        path: "/buckets/{{parent.bucket}}/collections/{{parent.id}}/records"
+        params: {{_sort: last_modified, _limit: 5}}
+        paginate: {{type: next_url, from: header.Next-Page}}
+        incremental:
+          type: integer
+          field: last_modified
+          since: {{param: _since, first: 0, is: exclusive}}
+          order: asc
+        deletes: {{soft: deleted}}
+"""
+    return Reading(source, {"KINTO_PASSWORD": kinto.PASSWORD})
+
+
 def with_pocketbase(api: pocketbase.PocketBase, size: int = 50) -> Reading:
     who = {"POCKETBASE_USER": pocketbase.USER, "POCKETBASE_PASSWORD": pocketbase.PASSWORD}
     return example("pocketbase", size, POCKETBASE_URL=api.url, **who)
@@ -37,6 +65,30 @@ def with_pocketbase(api: pocketbase.PocketBase, size: int = 50) -> Reading:
 
 def with_couch(api: couch.Couch, size: int = 50) -> Reading:
     return example("couchdb", size, COUCHDB_URL=api.url)
+
+
+def with_feed(api: couch.Couch) -> Reading:
+    """All documents at once; what is gone is told by the feed of changes."""
+    source = f"""
+    base_url: {api.url}
+    streams:
+      orders:
+        path: /orders/_all_docs
+        params: {{include_docs: true}}
+        records: $.rows
+        id: id
+        version: value.rev
+        deletes: {{feed: {{stream: changes, where: deleted, id: id}}}}
+      changes:
+        path: /orders/_changes
+        params: {{limit: 50}}
+        records: $.results
+        id: id
+        version: changes[0].rev
+        paginate: {{type: cursor, from: $.last_seq, param: since, end: empty}}
+        incremental: token
+"""
+    return Reading(source, {})
 
 
 def with_odata(api: odata.OData, size: int = 50) -> Reading:

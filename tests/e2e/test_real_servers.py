@@ -66,6 +66,54 @@ async def test_what_is_deleted_without_a_trace_is_found_by_sweeps(name: str, swe
         assert await pipeline.differences() == []
 
 
+async def test_records_of_all_collections_of_all_buckets_are_read_and_what_has_not_changed_is_not_sent(
+    tmp_path: Path,
+) -> None:
+    with closing(kinto.start(tmp_path)) as api:
+        held = {path: held_in(api, path, count) for path, count in (("a/x", 7), ("a/y", 2), ("b/x", 0))}
+        pipeline = Pipeline(tmp_path, EMBEDDED, readings.with_buckets(api))
+        first = await pipeline.runs()
+        assert (first["buckets"]["events"], first["collections"]["events"], first["orders"]["events"]) == (3, 4, 9)
+        held["b/x"] = held_in(api, "b/x", 3)
+        api.ask("DELETE", "/v1/buckets/a/collections/x/records/n1")
+        second = await pipeline.runs()
+        assert (second["orders"]["events"], second["orders"]["deletes"]) == (3 + 1, 1)
+        assert (second["buckets"]["reason"], second["collections"]["unchanged"]) == ("nothing new (304)", 0)
+        await pipeline.ingest("consume", "warehouse", "--once")
+        newest = await pipeline.newest()
+        there = {f"{path.replace('/', '|')}|n{n}": n for path, numbers in held.items() for n in numbers}
+        assert {key: record["n"] for key, record in newest.items()} == {k: n for k, n in there.items() if k != "a|x|n1"}
+        assert await pipeline.deleted() == {"a|x|n1"}
+
+
+async def test_what_a_feed_of_changes_says_is_gone_is_gone_from_the_list_of_all(tmp_path: Path) -> None:
+    with closing(couch.start(tmp_path)) as api:
+        api.put(orders(1, 60))
+        pipeline = Pipeline(tmp_path, EMBEDDED, readings.with_feed(api))
+        await pipeline.sync("--stream", "orders")
+        api.put(orders(59, 62, "changed"))
+        gone = list(orders(1, 3))
+        api.delete(gone)
+        second = await pipeline.sync("--stream", "orders")
+        assert second.inserted == 4 + 3
+        assert await pipeline.deleted() == set(gone)
+        assert await pipeline.newest(picked=lambda payload: payload["doc"]) == api.held()
+        api.put(orders(1, 1, "back"))
+        third = await pipeline.sync("--stream", "orders")
+        assert (third.inserted, third.unchanged) == (1, 59)
+        assert await pipeline.newest(picked=lambda payload: payload["doc"]) == api.held()
+
+
+def held_in(api: kinto.Kinto, path: str, count: int) -> range:
+    """The numbers of as many records in BUCKET/COLLECTION, which are made."""
+    bucket, collection = path.split("/")
+    api.make(f"/v1/buckets/{bucket}")
+    api.make(f"/v1/buckets/{bucket}/collections/{collection}")
+    for n in range(1, count + 1):
+        api.ask("PUT", f"/v1/buckets/{bucket}/collections/{collection}/records/n{n}", json={"data": {"n": n}})
+    return range(1, count + 1)
+
+
 @pytest.mark.parametrize("name", CASES_OVER_POSTGRES)
 async def test_what_a_server_over_postgres_holds_goes_through_kafka_into_postgres(
     name: str, bare_postgres_url: str, servers: Engine, tmp_path: Path

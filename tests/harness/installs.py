@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.harness.processes import NotStarted
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-CACHE = REPOSITORY / ".cache"
+CACHE = (REPOSITORY / ".cache").resolve()  # programs there name it
 SERVERS = REPOSITORY / "tests" / "servers"
 AS_OF = "2026-11-30"
 

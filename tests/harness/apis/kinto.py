@@ -66,6 +66,11 @@ class Kinto(Served):
         self.ask("PUT", "/v1/buckets/shop")
         self.ask("PUT", ORDERS)
 
+    def make(self, path: str) -> None:
+        """A bucket or a collection, where it is not there."""
+        if self.owner.get(path).status_code != 200:
+            self.ask("PUT", path)
+
     def put(self, orders: Mapping[str, Record]) -> None:
         self._written.update(orders)
         self._batch([("PUT", id, {"body": {"data": order}}) for id, order in orders.items()])
