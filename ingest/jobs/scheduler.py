@@ -15,7 +15,7 @@ import structlog
 
 from checkpoints.jobs import NEVER, Fired, Firing, Schedule, Schedules, TickOutcome
 from ingest import metrics
-from ingest.errors import ConfigError, Transient
+from ingest.errors import IngestError, Transient
 from ingest.jobs.firing import Plan, decide
 from ingest.retry import backoff
 
@@ -60,7 +60,7 @@ class Scheduler:
                     await self.declare()
                     declared = True
                 pause = await self.look()
-            except (Transient, ConfigError) as exc:
+            except IngestError as exc:
                 failures += 1
                 self.blocked(str(exc))
                 level = log.warning if isinstance(exc, Transient) else log.error
