@@ -18,6 +18,7 @@ import structlog
 from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.jobs import Jobs, Schedules
 from checkpoints.jobs.desk import JobDesk
+from checkpoints.jobs.incidents import Incidents
 from consumers.store import EventStore
 from ingest.config import addresses
 from ingest.config.addresses import KafkaAddress, PostgresAddress, SqliteAddress
@@ -208,6 +209,16 @@ class App:
         from checkpoints.jobs.sqlite_desk import SqliteDesk
 
         return SqliteDesk(await self._sqlite(address))
+
+    async def incidents(self) -> Incidents:
+        address = addresses.state(self.config, self.redactor, self.loaded.where)
+        if isinstance(address, PostgresAddress):
+            from checkpoints.jobs.postgres_incidents import PostgresIncidents
+
+            return PostgresIncidents(await self._pool(address))
+        from checkpoints.jobs.sqlite_incidents import SqliteIncidents
+
+        return SqliteIncidents(await self._sqlite(address))
 
     def _warn(self, what: str, address: SqliteAddress | PostgresAddress) -> None:
         odd = addresses.alone_beside_kafka(

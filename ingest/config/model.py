@@ -15,6 +15,7 @@ from ingest.config.auth import ApiKey, Auth, Basic, OAuth2, Probe
 from ingest.config.deletes import UNSEEN, Deletes, Expect, FeedPlan, SweepPlan, feeds
 from ingest.config.incremental import Incremental, Since, Until
 from ingest.config.job import CreateJob, DownloadJob, Job, PollJob
+from ingest.config.notify import Notify
 from ingest.config.pagination import (
     AnyPaginate,
     CursorToken,
@@ -91,6 +92,7 @@ __all__ = [
     "Login",
     "Name",
     "NextUrl",
+    "Notify",
     "OAuth2",
     "ObjectToken",
     "Offset",
@@ -469,3 +471,5 @@ class Config(Part):
     """Who reads, by name."""
     ops: Ops | None = None
     """Metrics and health; absent: off under `--once`, else 127.0.0.1:9090 or a free port."""
+    notify: Notify | None = None
+    """Who is told when a person must look at something; absent: nobody."""

@@ -137,6 +137,7 @@ CREATE TABLE ingest.incidents (
     subject     text PRIMARY KEY,         -- a job's id, or its schedule's
     event       text NOT NULL,            -- job.dead | stream.failed
     message     text NOT NULL,
+    job         bigint,                   -- that is dead, when it began; NULL: a stream that runs without jobs
     opened_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     told_at     timestamptz,              -- NULL: not yet
     tries       integer NOT NULL DEFAULT 0,

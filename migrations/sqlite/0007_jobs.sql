@@ -134,6 +134,7 @@ CREATE TABLE incidents (
     subject     TEXT PRIMARY KEY,         -- a job's id, or its schedule's
     event       TEXT NOT NULL,            -- job.dead | stream.failed
     message     TEXT NOT NULL,
+    job         INTEGER,                  -- that is dead, when it began; NULL: a stream that runs without jobs
     opened_at   INTEGER NOT NULL,
     told_at     INTEGER,                  -- NULL: not yet
     tries       INTEGER NOT NULL DEFAULT 0,

@@ -9,11 +9,14 @@ from typing import NamedTuple, TypeVar
 from checkpoints import Checkpoints, Leases, Rates, Tokens
 from checkpoints.jobs import Jobs, Schedules
 from checkpoints.jobs.desk import JobDesk
+from checkpoints.jobs.incidents import Incidents
 from checkpoints.jobs.postgres import open_jobs
 from checkpoints.jobs.postgres_desk import PostgresDesk
+from checkpoints.jobs.postgres_incidents import PostgresIncidents
 from checkpoints.jobs.postgres_schedules import PostgresSchedules
 from checkpoints.jobs.sqlite import SqliteJobs
 from checkpoints.jobs.sqlite_desk import SqliteDesk
+from checkpoints.jobs.sqlite_incidents import SqliteIncidents
 from checkpoints.jobs.sqlite_schedules import SqliteSchedules
 from checkpoints.postgres import PostgresCheckpoints, PostgresLeases
 from checkpoints.postgres_rates import PostgresRates
@@ -42,6 +45,7 @@ class State(NamedTuple):
     jobs: Jobs
     desk: JobDesk
     schedules: Schedules
+    incidents: Incidents
 
 
 @asynccontextmanager
@@ -50,12 +54,14 @@ async def open_state(url: str) -> AsyncIterator[State]:
         await migrate(url)
         async with open_database(path_of(url)) as database:
             parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
-            yield State(url, *parts, SqliteJobs(database), SqliteDesk(database), SqliteSchedules(database))
+            jobs, desk = SqliteJobs(database), SqliteDesk(database)
+            yield State(url, *parts, jobs, desk, SqliteSchedules(database), SqliteIncidents(database))
     else:
-        async with open_postgres(url) as server, open_jobs(server) as jobs:
+        async with open_postgres(url) as server, open_jobs(server) as queue:
             leases, checkpoints = PostgresLeases(server), PostgresCheckpoints(server)
             tokens, rates, desk = PostgresTokens(server), PostgresRates(server), PostgresDesk(server)
-            yield State(url, leases, checkpoints, tokens, rates, jobs, desk, PostgresSchedules(server))
+            schedules, incidents = PostgresSchedules(server), PostgresIncidents(server)
+            yield State(url, leases, checkpoints, tokens, rates, queue, desk, schedules, incidents)
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:

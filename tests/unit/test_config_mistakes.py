@@ -618,6 +618,14 @@ def test_a_base_url_is_absolute_and_nothing_but_a_base(url: str, wrong: str) -> 
             "ingest.yaml:2:8: a SQLite URL is sqlite:///PATH (relative) or sqlite:////PATH (absolute)",
         ),
         ("version: 1\ninclude: [x]", "ingest.yaml:2:1: `include` is not supported by this version"),
+        (
+            "version: 1\nnotify: {url: https://hooks.example.com/T0/x}",
+            "ingest.yaml:2:15: secrets only by reference: write ${env:NAME} or ${file:/run/secrets/name}",
+        ),
+        (
+            'version: 1\nnotify: {url: "${env:HOOK}", on: [job.died]}',
+            "ingest.yaml:2:35: `job.died` is not one of job.dead, stream.failed, did you mean `job.dead`?",
+        ),
         ("version: 1\nops: {listen: 9090}", 'ingest.yaml:2:15: `listen` must be text; write it in quotes: "…"'),
         (
             "version: 1\nops: {listen: localhost}",

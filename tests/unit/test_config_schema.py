@@ -73,6 +73,7 @@ SECTIONS: dict[str, type[Part]] = {
     "Topics": model.Topics,
     "Overrides": model.TopicOverride,
     "Operations": model.Ops,
+    "Notify": model.Notify,
 }
 KNOWN = {
     *("$defs", "$ref", "$schema", "title", "description", "default", "examples", "discriminator"),
