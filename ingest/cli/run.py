@@ -15,6 +15,7 @@ from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.opened import open_source
 from ingest.cli.ops import OpsOption, listening
+from ingest.cli.telling import telling
 from ingest.config.schedule import DEFAULT_EVERY
 from ingest.errors import ConfigError, IngestError, Transient
 from ingest.eventlog.place import located
@@ -64,7 +65,9 @@ def run(
             def changed(report: Report) -> None:
                 readiness.set(str(report.stream), report.blocked)
                 progress.report(report)
+                tell(report)
 
+            tell = await stack.enter_async_context(telling(app, once=once))
             stop = (await stack.enter_async_context(stopping())).stop
             admin = await app.admin()
 

@@ -15,11 +15,11 @@ Changed = Callable[[Report], None]
 
 
 @asynccontextmanager
-async def telling(app: App) -> AsyncIterator[Changed]:
+async def telling(app: App, *, once: bool) -> AsyncIterator[Changed]:
     """Yields who has to hear of the reports of streams that run without jobs.
 
-    Raises ConfigError where the URL cannot be had."""
-    if app.config.notify is None:
+    `once`: who called sees how it ends. Raises ConfigError where the URL cannot be had."""
+    if app.config.notify is None or once:
         yield lambda report: None
         return
     with lightly():
