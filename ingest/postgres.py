@@ -92,11 +92,13 @@ class Postgres:
         self._pool = pool
         self._connect = connect
         limit = f"{statement_timeout:.0f}s"
-        # Limits that an administrator has set stay. One message, so one round trip.
+        # Limits that an administrator has set stay. Compiling a statement (jit) takes longer than any of ours runs, and
+        # tables without statistics look as if it were worth it. One message, so one round trip.
         limits = "ISOLATION LEVEL READ COMMITTED" + "".join(
             f"; SELECT set_config('{name}', '{limit}', true) WHERE current_setting('{name}') = '0'"
             for name in ("statement_timeout", "idle_in_transaction_session_timeout")
         )
+        limits += "; SET LOCAL jit = off"
         self._begin, self._only = f"BEGIN {limits}", f"SET TRANSACTION {limits}"
 
     @asynccontextmanager

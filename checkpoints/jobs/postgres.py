@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from checkpoints.jobs import Beat, Cap, Ended, Enqueued, Exchanged, Held, NewJob, Rescued, Want, Worker
+from checkpoints.jobs import Beat, Cap, Ended, Enqueued, Exchanged, Held, Job, NewJob, Rescued, Want, Worker
 from checkpoints.jobs.postgres_bell import PostgresBell
 from checkpoints.jobs.postgres_due import due
 from checkpoints.jobs.postgres_enqueue import enqueue
-from checkpoints.jobs.postgres_exchange import exchange
+from checkpoints.jobs.postgres_exchange import adopt, exchange
 from checkpoints.jobs.postgres_rescue import rescue
 from ingest.postgres import Postgres
 
@@ -27,6 +27,8 @@ class PostgresJobs:
         self._postgres = postgres
         self._bell = PostgresBell(postgres) if bell is None else bell
         self._claims = itertools.count(1)
+        self._handed_out: dict[str, dict[int, int]] = {}  # worker → job → fence
+        self._unsure: set[str] = set()  # workers whose last exchange may have claimed what they were not told of
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
         found = await enqueue(self._postgres, jobs)
@@ -38,8 +40,19 @@ class PostgresJobs:
             want = None
         if want is None and not ended:
             return Exchanged((), (), ())
+        handed_out = self._handed_out.setdefault(worker, {})
+        adopted: Sequence[Job] = ()
+        if want is not None and worker in self._unsure:
+            adopted = await adopt(self._postgres, worker, handed_out, want.ttl)
+            self._unsure.discard(worker)
+        self._unsure.add(worker)  # for as long as there is no answer
         by_age = want is not None and next(self._claims) % BY_AGE_EVERY == 0
-        return await exchange(self._postgres, worker, ended, want, by_age=by_age)
+        found = await exchange(self._postgres, worker, ended, None if adopted else want, by_age=by_age)
+        self._unsure.discard(worker)
+        for one in ended:
+            handed_out.pop(one.id, None)
+        handed_out |= {job.id: job.fence for job in (*adopted, *found.jobs)}
+        return found._replace(jobs=[*adopted, *found.jobs])
 
     async def beat(self, worker: Worker, held: Sequence[Held], ttl: float, *, stopping: bool = False) -> Sequence[Beat]:
         # in the order of their ids, as in `exchange`: two who meet do not block each other

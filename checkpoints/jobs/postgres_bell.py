@@ -43,7 +43,8 @@ class PostgresBell:
         self._listen_at = 0.0  # time.monotonic() of the next attempt
         self._probe = ""  # what was said last, and is not heard yet
         self._probed_at = 0.0
-        self._hears = False
+        self.hears = False
+        """What it said last came back."""
         self._degraded = False
 
     async def __aenter__(self) -> "PostgresBell":
@@ -60,7 +61,7 @@ class PostgresBell:
 
     async def wait(self, seconds: float) -> None:
         await self._look_after()
-        limit = (LOOK_EVERY if self._hears else DEAF_LOOK_EVERY) * random.uniform(1 - JITTER, 1 + JITTER)
+        limit = (LOOK_EVERY if self.hears else DEAF_LOOK_EVERY) * random.uniform(1 - JITTER, 1 + JITTER)
         with suppress(TimeoutError):
             async with asyncio.timeout(min(seconds, limit)):
                 await self._rung.wait()
@@ -100,16 +101,16 @@ class PostgresBell:
         await self._postgres.write_at_once(f"SELECT pg_notify('{CHANNEL}', {literal(self._probe)})")
 
     def _hear(self, _connection: Any, _pid: int, _channel: str, said: Any) -> None:
-        if said == self._probe:
+        if not said:
+            self._rung.set()
+        elif said == self._probe:
             self._probe = ""
             if self._degraded:
                 log.info("notify works again")
-            self._hears, self._degraded = True, False
-        elif not said:
-            self._rung.set()
+            self.hears, self._degraded = True, False
 
     async def _give_up(self, why: str) -> None:
-        self._session, self._hears, self._probe = None, False, ""
+        self._session, self.hears, self._probe = None, False, ""
         await self._opened.aclose()
         if not self._degraded:
             self._degraded = True

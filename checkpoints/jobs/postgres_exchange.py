@@ -1,20 +1,23 @@
 """One transaction of a worker with the queue: what ended is written down, and jobs are claimed.
 
 Caps hold because whoever claims locks the source's row, and those of the queues that have a cap, in one statement, and
-counts what runs in the next, whose snapshot is younger than the locks. Nobody waits for such a lock: rows that another
-holds are passed over. Which rows were locked travels from one statement to the next in settings of the transaction, so
-that the first goes out with BEGIN.
+counts what runs in the next, whose snapshot is younger than the locks. Rows that another holds are passed over; only
+who finds nothing else waits for the lock of a source, and holds none of another meanwhile. Which rows were locked
+travels from one statement to the next in settings of the transaction, so that the first goes out with BEGIN.
 """
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
+
+from asyncpg import LockNotAvailableError
 
 from checkpoints.jobs import Ended, Exchanged, Job, Outcome, Want
 from checkpoints.jobs.ending import CHANGES, OUTCOME, STATE, errors
 from checkpoints.jobs.postgres_folding import fold
+from ingest.errors import StoreUnavailable
 from ingest.postgres import Postgres, literal
 
 if TYPE_CHECKING:
@@ -23,8 +26,12 @@ if TYPE_CHECKING:
 CHANNEL = "ingest_jobs"
 RING = f"SELECT pg_notify('{CHANNEL}', '')"
 """Who waits for jobs looks again. Always the same text: many in one transaction are one."""
-TRIES, PAUSE = 10, (0.005, 0.020)  # times, seconds: for a source that others are claiming from just now
+TRIES = 5  # for a source that others are claiming from just now
+LOCK_WAIT = "2s"
+PAUSE = (0.005, 0.020)  # seconds, uniform: for a queue that others are claiming from; nobody waits for its lock
 
+SOURCE, QUEUE = "source", "queue"
+"""What was not looked at, because another claims from it just now."""
 NOW = "(SELECT clock_timestamp())"  # once a statement, and an index can look for it; not `now()`, which is BEGIN's
 RUNNING_OF = "(SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.{0} = {1})"
 GUARDED = "('queue_one', 'cancel_previous')"
@@ -39,30 +46,55 @@ async def exchange(
     for _ in range(TRIES):
         if found.jobs or not found.missed or want is None:
             break
-        await asyncio.sleep(random.uniform(*PAUSE))
-        found = found.then(await _once(postgres, worker, (), want, by_age))
+        if found.missed == QUEUE:
+            await asyncio.sleep(random.uniform(*PAUSE))
+        try:
+            found = found.then(await _once(postgres, worker, (), want, by_age, patient=True))
+        except StoreUnavailable as exc:
+            if isinstance(exc.__cause__, LockNotAvailableError):  # in vain; what ended is written down
+                break
+            raise
     return Exchanged(found.lost, found.died, found.jobs)
 
 
+async def adopt(postgres: Postgres, worker: str, handed_out: Mapping[int, int], ttl: float) -> list[Job]:
+    """What an exchange claimed whose answer did not arrive: this worker runs it, and does not know."""
+    async with postgres.transaction() as connection:
+        rows = await connection.fetch(
+            f"""UPDATE ingest.jobs AS j SET lease_until = clock_timestamp() + $4::interval
+                WHERE state = 'running' AND worker = $1 AND lease_until > clock_timestamp() AND NOT EXISTS (
+                    SELECT FROM unnest($2::bigint[], $3::bigint[]) AS h (id, fence)
+                    WHERE h.id = j.id AND h.fence = j.fence)
+                RETURNING {_JOB}""",
+            worker,
+            list(handed_out),
+            list(handed_out.values()),
+            timedelta(seconds=ttl),
+        )
+    return [_job(row) for row in rows]
+
+
 class _Found:
-    def __init__(self, lost: Sequence[int], died: Sequence[int], jobs: Sequence[Job], missed: bool) -> None:
+    def __init__(self, lost: Sequence[int], died: Sequence[int], jobs: Sequence[Job], missed: str) -> None:
         self.lost, self.died, self.jobs, self.missed = lost, died, jobs, missed
 
     def then(self, later: "_Found") -> "_Found":
         return _Found(self.lost, self.died, later.jobs, later.missed)
 
 
-async def _once(postgres: Postgres, worker: str, ended: Sequence[Ended], want: Want | None, by_age: bool) -> _Found:
+async def _once(
+    postgres: Postgres, worker: str, ended: Sequence[Ended], want: Want | None, by_age: bool, *, patient: bool = False
+) -> _Found:
     first = []
     if ended:
         first.append(_finishing(worker, ended))
         if any(one.outcome is Outcome.RELEASED and one.delay <= 0 for one in ended):
             first.append(RING)
     if want is not None:
-        first.append(_locking(want))
+        first += [f"SET LOCAL lock_timeout = '{LOCK_WAIT}'", _locking(want, patient)] if patient else [_locking(want)]
     async with postgres.transaction("; ".join(first)) as connection:
         jobs: list[Job] = []
-        missed = False
+        missed = ""
         if want is None:
             row = await connection.fetchrow(f"WITH {_REPORT} SELECT lost, died, folds FROM report", *_pairs(ended))
             assert row is not None
@@ -126,7 +158,9 @@ def _taking(want: Want) -> str:
     return f"p.state = 'pending' AND p.run_at <= {NOW}{kinds}"
 
 
-def _locking(want: Want) -> str:
+def _locking(want: Want, patient: bool = False) -> str:
+    """`patient`: wait for the lock of one source, rather than pass over those that are locked."""
+    number, passing = (1, "") if patient else (want.number, " SKIP LOCKED")
     sources = f" AND s.name IN ({', '.join(map(literal, want.sources))})" if want.sources else ""
     return f"""
         WITH roomy AS MATERIALIZED (
@@ -143,23 +177,30 @@ def _locking(want: Want) -> str:
                         WHERE max_running IS NOT NULL AND name NOT IN (SELECT name FROM roomy)))),
         locked AS MATERIALIZED (
             SELECT name FROM ingest.sources WHERE name IN (SELECT name FROM ripe)
-            ORDER BY last_claim_at NULLS FIRST, name LIMIT {want.number} FOR NO KEY UPDATE SKIP LOCKED)
+            ORDER BY last_claim_at NULLS FIRST, name LIMIT {number} FOR NO KEY UPDATE{passing})
         SELECT set_config('ingest.sources', (SELECT coalesce(json_agg(name), '[]') FROM locked)::text, true),
             set_config('ingest.queues', (SELECT coalesce(json_agg(name), '[]') FROM free)::text, true),
-            set_config('ingest.missed', (
-                (SELECT count(*) FROM locked) < least((SELECT count(*) FROM ripe), {want.number})
-                OR (SELECT count(*) FROM free) < (SELECT count(*) FROM roomy))::text, true)"""
+            set_config('ingest.missed', CASE
+                WHEN (SELECT count(*) FROM locked) < least((SELECT count(*) FROM ripe), {number}) THEN '{SOURCE}'
+                WHEN (SELECT count(*) FROM free) < (SELECT count(*) FROM roomy) THEN '{QUEUE}' ELSE '' END, true)"""
 
+
+def _seconds(column: str) -> str:
+    return f"extract(epoch FROM {column})::float8 AS {column}"
+
+
+_JOB = f"""j.id, fence, kind, source, queue, payload, attempts, max_attempts, schedule, {_seconds("run_at")},
+    {_seconds("claimed_at")}, {_seconds("tick_at")}, {_seconds("tick_from")}"""
 
 _REPORT = """
     report AS MATERIALIZED (
         -- what was ended by an earlier try whose answer did not arrive is as good as done now; `lost` is its rescuer's
-        SELECT coalesce(array_agg(u.id) FILTER (WHERE a.outcome IS NULL OR a.outcome = 'lost'), '{}') AS lost,
-            coalesce(array_agg(u.id) FILTER (WHERE a.outcome IN ('dead', 'cancelled')), '{}') AS died,
-            coalesce(bool_or(a.outcome IN ('dead', 'cancelled') AND j.schedule IS NOT NULL), false) AS folds
-        FROM unnest($1::bigint[], $2::bigint[]) AS u (id, fence)
-        LEFT JOIN ingest.attempts AS a ON a.job = u.id AND a.fence = u.fence
-        LEFT JOIN ingest.jobs AS j ON j.id = u.id)"""
+        SELECT coalesce(array_agg(id) FILTER (WHERE outcome IS NULL OR outcome = 'lost'), '{}') AS lost,
+            coalesce(array_agg(id) FILTER (WHERE outcome IN ('dead', 'cancelled')), '{}') AS died,
+            coalesce(bool_or(CASE WHEN outcome IN ('dead', 'cancelled') THEN (
+                SELECT schedule IS NOT NULL FROM ingest.jobs AS j WHERE j.id = said.id) END), false) AS folds
+        FROM (SELECT id, (SELECT outcome FROM ingest.attempts AS a WHERE a.job = u.id AND a.fence = u.fence) AS outcome
+              FROM unnest($1::bigint[], $2::bigint[]) AS u (id, fence)) AS said)"""
 
 
 def _claiming(want: Want, by_age: bool) -> str:
@@ -200,24 +241,18 @@ def _claiming(want: Want, by_age: bool) -> str:
             WHERE q.name IS NULL OR c.place <= q.room
             ORDER BY turn, last_claim_at NULLS FIRST, c.name LIMIT $5),
         claimed AS (
-            UPDATE ingest.jobs
+            UPDATE ingest.jobs AS j
             SET state = 'running', attempts = attempts + 1, fence = fence + 1, worker = $3,
                 claimed_at = clock_timestamp(), lease_until = clock_timestamp() + $4::interval, cancel_requested = false
-            WHERE id = ANY(ARRAY(SELECT id FROM chosen)) AND state = 'pending'
-            RETURNING id, fence, kind, source, queue, payload, attempts, max_attempts, priority,
-                {_seconds("run_at")}, {_seconds("claimed_at")}, claimed_at AS began, schedule,
-                {_seconds("tick_at")}, {_seconds("tick_from")}),
+            FROM chosen WHERE j.id = chosen.id AND state = 'pending'
+            RETURNING {_JOB}, priority, claimed_at AS began),
         history AS (
             INSERT INTO ingest.attempts (job, fence, attempt, worker, started_at)
             SELECT id, fence, attempts, $3, began FROM claimed),
         served AS (
             UPDATE ingest.sources SET last_claim_at = clock_timestamp() WHERE name IN (SELECT source FROM claimed))
-        SELECT lost, died, folds, current_setting('ingest.missed')::boolean AS missed, claimed.*
+        SELECT lost, died, folds, current_setting('ingest.missed') AS missed, claimed.*
         FROM report LEFT JOIN claimed ON true ORDER BY priority, run_at, id"""
-
-
-def _seconds(column: str) -> str:
-    return f"extract(epoch FROM {column})::float8 AS {column}"
 
 
 def _job(row: "Record") -> Job:

@@ -266,6 +266,9 @@ class DoomedDatabase(Database):
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await self._database.read(work)
 
+    async def version(self) -> int:
+        return await self._database.version()
+
 
 class DoomedPostgres(Postgres):
     """As `DoomedDatabase`."""

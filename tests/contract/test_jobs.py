@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,34 +28,14 @@ from checkpoints.jobs import (
     Worker,
 )
 from ingest.sqlite import path_of
-from tests.contract.states import LONG, SHORT, State, eventually, open_state
-from tests.harness.names import unique
-from tests.harness.pgbouncer import PgBouncer
-from tests.harness.postgres import Postgres
+from tests.contract.states import LONG, PATIENCE, SHORT, State, eventually, open_state
 
 FAR = 86_400.0  # seconds: longer than any test
 A, B = "host:1:a", "host:2:b"
 NOTHING = Exchanged([], [], [])
 
 
-@pytest_asyncio.fixture(scope="module")
-async def shared_url(postgres: Postgres, migrated_template: str, pgbouncer: PgBouncer) -> AsyncIterator[str]:
-    name = unique("jobs")
-    yield pgbouncer.through(await postgres.create_database(name, template=migrated_template))
-    await postgres.drop_database(name)
-
-
-@pytest_asyncio.fixture
-async def emptied_url(shared_url: str) -> AsyncIterator[str]:
-    """A database that these tests share, since making one takes longer than most of them; empty before each."""
-    yield shared_url
-    server = await asyncpg.connect(shared_url, statement_cache_size=0)
-    tables = ("jobs", "sources", "queues", "workers", "tallies")
-    await server.execute("; ".join(f"DELETE FROM ingest.{table}" for table in tables))
-    await server.close()
-
-
-@pytest.fixture(params=["sqlite", "emptied_url"])
+@pytest.fixture(params=["sqlite", "jobs_url"])
 def url(request: pytest.FixtureRequest, sqlite_path: Path) -> str:
     return f"sqlite:///{sqlite_path}" if request.param == "sqlite" else str(request.getfixturevalue(request.param))
 
@@ -332,9 +313,7 @@ async def test_of_many_who_claim_at_once_none_exceeds_a_cap_and_no_job_is_claime
     await state.jobs.limit([Cap("a", 3)], [Cap("default", 5)])
     await state.jobs.enqueue([job(source=name) for name in ("a", "b") for _ in range(20)])
     async with open_state(state.url) as other:
-        found = await asyncio.gather(
-            *(claim((state, other)[n % 2].jobs, 2, by=f"host:{n}:x") for n in range(8)), return_exceptions=False
-        )
+        found = await asyncio.gather(*(claim((state, other)[n % 2].jobs, 2, by=f"host:{n}:x") for n in range(8)))
         while len(claimed := [one for some in found for one in some]) < 5:
             found += await asyncio.gather(claim(state.jobs, 2), claim(other.jobs, 2, by=B))
     assert len({one.id for one in claimed}) == len(claimed) == 5
@@ -465,6 +444,20 @@ async def test_when_most_claims_are_lost_at_once_no_job_dies_of_it_before_twice_
         assert [one.dead for one in await jobs.rescue(0.0)] == [dead] * 12
 
 
+async def test_of_a_worker_and_its_rescuer_one_wins_each_job(state: State) -> None:
+    await state.jobs.enqueue([job() for _ in range(40)])
+    found = await claim(state.jobs, 40)
+    await lease_ends(state)
+    async with open_state(state.url) as other:
+        ends = asyncio.gather(*(end(state.jobs, one) for one in found[:20]))
+        said, rescued = await asyncio.gather(ends, other.jobs.rescue(0.0))
+        said += [await end(state.jobs, one) for one in found[20:]]
+    lost = {id for one in said for id in one.lost}
+    assert lost == {one.id for one in rescued}
+    [(done,)] = await rows(state, "SELECT count(*) FROM ingest.jobs WHERE state = 'done'")
+    assert done == 40 - len(lost)
+
+
 async def test_a_schedule_has_one_dead_job_that_counts_those_before(state: State, jobs: Jobs) -> None:
     for n in range(3):
         [(id, _)] = await jobs.enqueue([job(max_attempts=1)])
@@ -495,6 +488,22 @@ async def test_one_job_of_a_schedule_runs_at_a_time_also_when_one_comes_back_whi
     assert len(await claim(jobs, 9)) == 1
 
 
+async def test_many_jobs_that_were_lost_together_do_not_come_back_together(state: State, jobs: Jobs) -> None:
+    number, parts = 2_000, 5
+    await jobs.enqueue([job() for _ in range(number)])
+    assert len(await claim(jobs, number)) == number
+    await jobs.leave(A)
+    while await jobs.rescue(0.0):
+        pass
+    found = [
+        at for (at,) in await rows(state, "SELECT run_at FROM ingest.jobs WHERE state = 'pending' ORDER BY run_at")
+    ]
+    assert len(found) == number
+    width = (found[-1] - found[0]) / parts
+    shares = Counter(min(parts - 1, int((at - found[0]) / width)) for at in found)
+    assert min(shares.values()) > number / parts / 2
+
+
 async def test_what_a_worker_held_that_leaves_is_rescued_at_once(state: State, jobs: Jobs) -> None:
     await jobs.enqueue([job() for _ in range(2)])
     await jobs.beat(worker(), [], LONG)
@@ -514,7 +523,7 @@ async def test_who_waits_is_woken_by_a_new_job(state: State) -> None:
         else:
             async with open_state(state.url) as other:
                 await other.jobs.enqueue([job()])
-        await waiting
+        await asyncio.wait_for(waiting, PATIENCE)
         assert len(await claim(state.jobs, 9)) == 1
 
 
