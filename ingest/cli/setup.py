@@ -20,6 +20,7 @@ from ingest.config.loader import FILE, Loaded
 from ingest.config.model import Source
 from ingest.config.references import Where, resolve
 from ingest.config.schema import json_schema
+from ingest.config.slipping import WHAT, counts_what_moves, remedy
 from ingest.deadletter import MARK
 from ingest.errors import ConfigError
 from ingest.redaction import Redactor
@@ -66,7 +67,8 @@ def check(
 
 
 def _notes(configuration: Loaded) -> Iterator[str]:
-    """What is no mistake of the file, but would keep it from running here: it may be checked where no secret is."""
+    """What is no mistake of the file: what would keep it from running here (it may be checked where no secret is), or
+    lose rows."""
     unknown = Redactor()
     for name, source in configuration.config.sources.items():
         where = configuration.within(f"sources.{name}")
@@ -80,6 +82,7 @@ def _notes(configuration: Loaded) -> Iterator[str]:
         except UnfitFile as exc:
             yield f"{where(f'tls.{exc.key}')}: {exc}, and is needed to run `{name}`"
     yield from _read_by_nobody(configuration)
+    yield from _slipping(configuration)
     try:
         found = addresses(configuration.config, unknown, configuration.where)
     except ConfigError as exc:
@@ -89,6 +92,14 @@ def _notes(configuration: Loaded) -> Iterator[str]:
         for what, database in (("store", found.store), ("state", found.state)):
             if odd := alone_beside_kafka(found.log, what, database):
                 yield odd
+
+
+def _slipping(configuration: Loaded) -> Iterator[str]:
+    for source, part in configuration.config.sources.items():
+        for name, stream in part.streams.items():
+            if counts_what_moves(stream):
+                where = configuration.where(f"sources.{source}.streams.{name}.paginate")
+                yield f"{where}: warning: {WHAT}; {remedy(stream)}"
 
 
 def _look_at_keys(source: Source, where: Where) -> None:

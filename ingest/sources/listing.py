@@ -10,6 +10,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ingest.config.model import Source, Stream
+from ingest.config.slipping import may_slip
 from ingest.errors import SourceChanged
 from ingest.sources import Notice, Page, SourceRecord, notices
 from ingest.sources.absent import Absent
@@ -197,9 +198,7 @@ class Lister:
     def _may_slip(self, page: Token) -> bool:
         """Whether nobody ever asks again for a row that slips from one page to another."""
         asks_for_new = self._bounds is not None and not self._bounds.lists_everything
-        paginate = self._stream.paginate
-        begins_again = paginate.listing_cap is not None and paginate.listing_cap <= (getattr(paginate, "size", 0) or 0)
-        return asks_for_new and not self._wholes.sweeps and not begins_again and is_counted(paginate, page)
+        return asks_for_new and may_slip(self._stream) and is_counted(self._stream.paginate, page)
 
     def _notices(
         self, received: Received | None, state: State, progress: Progress, read: Read, after: Token | Stop
@@ -209,7 +208,7 @@ class Lister:
         if state.told is not None:
             yield state.told
         if state.listing.n == 1 and self._may_slip(state.listing.page):
-            yield notices.SLIPPING
+            yield notices.slipping(self._stream)
         yield from notices.of_page(
             self._stream.paginate, state.listing, received, after.reason if isinstance(after, Stop) else None
         )

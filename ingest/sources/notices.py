@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from ingest.config.model import AnyPaginate, Offset, PageNumber
+from ingest.config.model import AnyPaginate, Offset, PageNumber, Stream
+from ingest.config.slipping import WHAT, remedy
 from ingest.sources import Notice
 from ingest.sources.cursor import Listing
 from ingest.sources.pagination import Received, unread_pages
@@ -10,15 +11,14 @@ from ingest.sources.pagination import Received, unread_pages
 DISORDER = Notice(
     "disorder", "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing"
 )
-SLIPPING = Notice(
-    "slipping",
-    "pages are counted: where a row moves or vanishes while they are read, another slips by unseen, and later runs do"
-    " not ask for it; see `keyset`, `listing_cap`, `overlap`, `deletes.sweep`",
-)
 EXPIRED = Notice("expired", "the cursor is older than `expires_after`: everything is read again")
 FOREIGN = Notice(
     "foreign", "the saved cursor is of another `incremental`, and says nothing to this one: everything is read again"
 )
+
+
+def slipping(stream: Stream) -> Notice:
+    return Notice("slipping", f"{WHAT}; {remedy(stream)}")
 
 
 def mended(count: int) -> Notice:

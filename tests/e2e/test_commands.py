@@ -359,6 +359,34 @@ async def test_a_consumer_whose_topics_are_misspelt_is_told_those_that_there_are
     assert 'topics: ["shop.*"]' in (await ingest("consume", "--once", code=2)).err
 
 
+async def test_check_warns_of_pages_from_which_rows_slip_and_the_file_is_good(tmp_path: Path) -> None:
+    (tmp_path / "ingest.yaml").write_text(
+        """version: 1
+sources:
+  api:
+    base_url: https://api.example.com
+    defaults: {records: $.data, id: id, incremental: {type: timestamp, field: at, since: {param: from}, order: asc}}
+    streams:
+      moving:
+        path: /a
+        paginate: {type: page, size_param: n, size: 50}
+      links: {path: /b, paginate: link}
+      swept: {path: /c, paginate: page, deletes: {sweep: {every: 1d}}}
+      whole: {path: /d, paginate: page, incremental: snapshot}
+consumers:
+  warehouse: {kind: store, topics: ["api.*"]}
+"""
+    )
+    checked = await Ingest(tmp_path, EMBEDDED)("check")
+    assert "ingest.yaml: good" in checked.out
+    [line] = checked.err.splitlines()
+    assert line.startswith("ingest.yaml:9:19: warning: pages are counted: ")
+    assert line.endswith(
+        "; write `paginate: {type: keyset, fields: {at: from}, size_param: n, size: 50}`: each page then begins at the"
+        " last value"
+    )
+
+
 def test_output_that_finds_no_room_is_no_bug() -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "ingest.cli", "schema"]
