@@ -54,14 +54,14 @@ async def open_state(url: str) -> AsyncIterator[State]:
         await migrate(url)
         async with open_database(path_of(url)) as database:
             parts = SqliteLeases(database), SqliteCheckpoints(database), SqliteTokens(database), SqliteRates(database)
-            jobs, desk = SqliteJobs(database), SqliteDesk(database)
-            yield State(url, *parts, jobs, desk, SqliteSchedules(database), SqliteIncidents(database))
+            more = SqliteDesk(database), SqliteSchedules(database), SqliteIncidents(database)
+            yield State(url, *parts, SqliteJobs(database), *more)
     else:
-        async with open_postgres(url) as server, open_jobs(server) as queue:
+        async with open_postgres(url) as server, open_jobs(server) as jobs:
             leases, checkpoints = PostgresLeases(server), PostgresCheckpoints(server)
             tokens, rates, desk = PostgresTokens(server), PostgresRates(server), PostgresDesk(server)
             schedules, incidents = PostgresSchedules(server), PostgresIncidents(server)
-            yield State(url, leases, checkpoints, tokens, rates, queue, desk, schedules, incidents)
+            yield State(url, leases, checkpoints, tokens, rates, jobs, desk, schedules, incidents)
 
 
 async def eventually(ask: Callable[[], Awaitable[T | None]]) -> T:
