@@ -42,6 +42,7 @@ class Report:
     outcome: Outcome = Outcome.RUNNING
     reason: str = ""
     retry_after: float | None = None  # seconds that the other side asked for
+    error: Exception | None = None  # that ended it
     pages: int = 0
     events: int = 0
     unchanged: int = 0

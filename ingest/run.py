@@ -76,6 +76,30 @@ class Runner:
                 group.create_task(self._forever(stream, stop))
         return list(self.latest.values())  # none of a stream that was stopped before it began
 
+    async def take(
+        self, stream: Stream, stop: asyncio.Event, changed: Callable[[Report], None] = lambda report: None
+    ) -> Report | None:
+        """The stream once, if nobody else has it; None: someone has. `changed` hears of this run, beside the other.
+
+        Raises StoreUnavailable where that cannot be found out."""
+
+        def both(report: Report) -> None:
+            self.changed(report)
+            changed(report)
+
+        asked_at = time.monotonic()
+        claim = await self.checkpoints.claim(stream.target.stream, self.holder, self.lease_ttl)
+        if claim is None:
+            return None
+        report = self.latest[stream.target.stream] = Report(stream.target.stream, both)
+        try:
+            async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
+                await self._release(await self._poll(stream, claim, report, stop))
+        except Superseded as exc:
+            report.error = exc
+            report.superseded(str(exc))
+        return report
+
     async def _once(self, stream: Stream, stop: asyncio.Event) -> None:
         report = self._begin(stream)
         name = stream_lease(stream.target.kept_as)
@@ -139,9 +163,10 @@ class Runner:
             if stream.once is not None and report.outcome is Outcome.COMPLETE:
                 await self.checkpoints.forget(claim, stream.once)
         except Transient as exc:
-            report.retry_after = exc.retry_after
+            report.retry_after, report.error = exc.retry_after, exc
             report.end(Outcome.UNAVAILABLE, str(exc))
         except (Permanent, ConfigError, BadRecord) as exc:
+            report.error = exc
             report.end(Outcome.FAILED, str(exc))
         return poller.next_claim()
 

@@ -19,6 +19,9 @@ log = structlog.get_logger()
 DEAD_LETTERS_KEPT = 30 * 86_400_000  # milliseconds, at least
 SAFE_REPLICATION, SAFE_IN_SYNC = 3, 2
 
+Prepare = Callable[[Sequence[str]], Awaitable[None]]
+"""Makes these topics where they are missing. Raises ConfigError as `ensure` does."""
+
 
 def spec(name: str, config: Topics) -> TopicSpec:
     """What the configuration says about a topic; a dead-letter topic is like its topic, roomier and kept longer."""
@@ -74,7 +77,7 @@ class Restoring:
 
     A topic of events does not: who deleted it must say whether it is to begin anew."""
 
-    def __init__(self, publisher: Publisher, prepare: Callable[[Sequence[str]], Awaitable[None]]) -> None:
+    def __init__(self, publisher: Publisher, prepare: Prepare) -> None:
         self._publisher, self._prepare = publisher, prepare
 
     async def publish(self, topic: str, messages: Sequence[Message]) -> Published:

@@ -28,6 +28,7 @@ with lightly():
         source,
         topics,
         verify,
+        worker,
         workers,
     )
     from ingest.cli.context import REDACTOR
@@ -47,7 +48,7 @@ app = typer.Typer(
 )
 VERBS: tuple[Callable[..., None], ...] = (
     setup.init, discover.discover, setup.check, explain.explain, preview.preview, run.run, consume.consume,
-    verify.verify, events.events, workers.workers, doctor.doctor, backup.backup, migrate.migrate,
+    worker.worker, verify.verify, events.events, workers.workers, doctor.doctor, backup.backup, migrate.migrate,
     setup.schema, setup.version,
 )  # fmt: skip
 for verb in VERBS:

@@ -13,13 +13,11 @@ from ingest import topics
 from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
-from ingest.cli.opened import open_source
 from ingest.cli.ops import OpsOption, listening
+from ingest.cli.streams import Streams
 from ingest.cli.telling import telling
-from ingest.config.schedule import DEFAULT_EVERY
 from ingest.errors import ConfigError, IngestError, Transient
 from ingest.eventlog.place import located
-from ingest.poller import Target
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
 from ingest.signals import stopping
@@ -106,14 +104,8 @@ def select(app: App, sources: Sequence[str], streams: Sequence[str]) -> list[Str
 
 async def open_streams(app: App, selected: Sequence[StreamId], stack: AsyncExitStack) -> list[Stream]:
     """References of the selected sources are resolved here, and nowhere before."""
-    streams = []
-    for name in dict.fromkeys(stream.source for stream in selected):
-        opened = await open_source(app, name, stack)
-        for stream_id in (s for s in selected if s.source == name):
-            stream = opened.source.streams[stream_id.stream]
-            target = Target(stream_id, stream.topic.format(source=name, stream=stream_id.stream), stream.seen_limit)
-            streams.append(Stream(target, opened.stream(stream_id.stream), stream.interval or DEFAULT_EVERY))
-    return streams
+    streams = Streams(app, stack)
+    return [await streams.open(name) for name in selected]
 
 
 def names(streams: Sequence[Stream]) -> list[str]:

@@ -51,9 +51,15 @@ def check(
 ) -> None:
     """Validate the configuration; every mistake as file:line:column."""
     configuration = loaded(config)
-    sources, consumers = configuration.config.sources, configuration.config.consumers
+    parts = configuration.config
+    sources, consumers, tasks = parts.sources, parts.consumers, parts.tasks
+    if tasks:
+        from ingest.jobs.tasks import ensure_found  # the other verbs do without
+
+        ensure_found(configuration, tasks)
     streams = sum(len(source.streams) for source in sources.values())
-    numbers = (("source", len(sources)), ("stream", streams), ("consumer", len(consumers)))
+    numbers = [("source", len(sources)), ("stream", streams), ("consumer", len(consumers))]
+    numbers += [("task", len(tasks))] if tasks else []
     counts = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in numbers)
     typer.echo(f"{configuration.file}: good ({counts})")
     for line in schedules(configuration.config, time.time()):

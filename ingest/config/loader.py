@@ -165,6 +165,10 @@ def _crossed(tree: Mapping[str, Any]) -> Iterator[Finding]:
         yield Finding(
             ("consumers", "source"), True, "no consumer may be called `source`: its dead letters are the poller's"
         )
+    for name in _mapping(tree.get("tasks")):
+        if name in _mapping(tree.get("sources")):
+            message = f"a source is called `{name}` too: limits and pauses of jobs go by the name"
+            yield Finding(("tasks", name), True, message)
     default = Stream.model_fields["topic"].default
     first: dict[str, str] = {}
     for source, part in _mapping(tree.get("sources")).items():

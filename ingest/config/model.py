@@ -37,6 +37,7 @@ from ingest.config.schedule import Dst, Scheduled
 from ingest.config.security import Log, Security
 from ingest.config.session import Login, Send, Session
 from ingest.config.signing import Hmac, Jwt
+from ingest.config.tasks import JobsPlan, Task
 from ingest.config.tls import Tls
 from ingest.config.values import (
     BaseUrl,
@@ -84,6 +85,7 @@ __all__ = [
     "Hmac",
     "Incremental",
     "Job",
+    "JobsPlan",
     "Jwt",
     "Keyset",
     "Limits",
@@ -122,6 +124,7 @@ __all__ = [
     "StoreConsumer",
     "Stream",
     "SweepPlan",
+    "Task",
     "Timeout",
     "Tls",
     "TopicOverride",
@@ -469,6 +472,9 @@ class Config(Part):
     """What is polled, by name."""
     consumers: Mapping[Name, StoreConsumer] = Field({})
     """Who reads, by name."""
+    tasks: Mapping[Name, Task] = Field({})
+    """Functions that are called on schedule, by name."""
+    jobs: JobsPlan = JobsPlan()
     ops: Ops | None = None
     """Metrics and health; absent: off under `--once`, else 127.0.0.1:9090 or a free port."""
     notify: Notify | None = None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _KEYS: Mapping[str, str] = {
-    "": "include serve tasks webhooks",
+    "": "include serve webhooks",
     "consumers.*": "by call current every format on path roll sign template url where",
 }
 _VALUES: Mapping[str, str] = {
@@ -20,8 +20,8 @@ NOT_BUILT = frozenset(f"{place}.{key}".lstrip(".") for place, keys in _KEYS.item
 NOT_BUILT_VALUES = {key: frozenset(values.split()) for key, values in _VALUES.items()}
 """Values of keys that are known."""
 
-_NAMED = (("sources",), ("sources", "*", "streams"), ("consumers",), ("topics", "overrides"))
-_FREE = ("headers", "params")  # mappings whose keys belong to the API
+_NAMED = (("sources",), ("sources", "*", "streams"), ("consumers",), ("topics", "overrides"), ("tasks",))
+_FREE = ("headers", "params", "args")  # mappings whose keys belong to an API, or to a task
 
 
 def pattern(path: tuple[str, ...]) -> str:

@@ -6,15 +6,13 @@ from datetime import UTC
 import orjson
 
 from checkpoints.jobs import NewJob, Overlap
-from ingest.config.model import Scheduled, Source
+from ingest.config.model import Scheduled, Source, Task
 from ingest.config.schema import spell
 from ingest.config.values import SECONDS
 from ingest.jobs.cron import Cron
 from ingest.jobs.firing import Plan, Policy
+from ingest.jobs.kinds import SYNC, SYNC_QUEUE, TASK, task_job
 from ingest.jobs.ticks import Interval, Timing
-
-SYNC = "sync"
-"""The kind of a stream's jobs, and their queue."""
 
 
 def plan(id: str, part: Scheduled, job: NewJob) -> Plan:
@@ -26,7 +24,7 @@ def plan(id: str, part: Scheduled, job: NewJob) -> Plan:
 def of_stream(source: str, stream: str, part: Scheduled) -> Plan:
     """Its id is `source/stream`."""
     payload = orjson.dumps({"stream": stream})
-    job = NewJob(kind=SYNC, source=source, queue=SYNC, payload=payload, max_attempts=part.attempts)
+    job = NewJob(kind=SYNC, source=source, queue=SYNC_QUEUE, payload=payload, max_attempts=part.attempts)
     return plan(f"{source}/{stream}", part, job)
 
 
@@ -36,6 +34,13 @@ def of_sources(sources: Mapping[str, Source]) -> Iterator[Plan]:
         for stream, part in source.streams.items():
             if not part.standing:
                 yield of_stream(name, stream, part)
+
+
+def of_tasks(tasks: Mapping[str, Task]) -> Iterator[Plan]:
+    """Those of all tasks that are not only called when somebody enqueues them. An id is `task:NAME`."""
+    for name, part in tasks.items():
+        if part.timed:
+            yield plan(f"{TASK}{name}", part, task_job(name, part.attempts))
 
 
 def timing(id: str, part: Scheduled) -> Timing:

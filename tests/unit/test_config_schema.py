@@ -70,6 +70,8 @@ SECTIONS: dict[str, type[Part]] = {
     "Expect": model.Expect,
     "A consumer": model.StoreConsumer,
     "Batch": model.BatchLimits,
+    "A task": model.Task,
+    "Jobs": model.JobsPlan,
     "Topics": model.Topics,
     "Overrides": model.TopicOverride,
     "Operations": model.Ops,

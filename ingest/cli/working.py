@@ -1,0 +1,103 @@
+"""Puts a worker together: which jobs it takes, and what works them off."""
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.metadata import version
+from typing import NamedTuple
+
+from checkpoints.jobs import Cap
+from checkpoints.jobs import Worker as Identity
+from ingest import topics
+from ingest.app import App
+from ingest.cli.streams import Streams
+from ingest.config.messages import suggestion
+from ingest.config.model import Config
+from ingest.errors import ConfigError
+from ingest.eventlog.place import located
+from ingest.jobs import syncing, tasks
+from ingest.jobs.entry import Inside
+from ingest.jobs.kinds import SYNC, task_kind, task_named
+from ingest.jobs.worker import Times, Worker
+from ingest.report import Report
+from ingest.run import Runner
+from ingest.web.readiness import Readiness
+
+TASKS = "task"  # as a kind: all of them
+
+
+class Selection(NamedTuple):
+    kinds: Sequence[str]
+    sources: Sequence[str]  # and tasks
+
+
+def select(config: Config, kinds: Sequence[str], sources: Sequence[str]) -> Selection:
+    """None named: all. Raises ConfigError for a name that is not configured, and when nothing is left."""
+    every_task = [task_kind(name) for name in config.tasks]
+    known = [*([SYNC] if config.sources else []), *every_task]
+    chosen = [one for kind in kinds for one in (every_task if kind == TASKS else [kind])] or known
+    for kind in chosen:
+        if kind not in known:
+            raise ConfigError(f"no jobs of kind `{kind}`{suggestion(kind, known)}")
+    names = [*config.sources, *config.tasks]
+    for name in sources:
+        if name not in names:
+            raise ConfigError(f"no source or task `{name}`{suggestion(name, names)}")
+    if not chosen:
+        raise ConfigError("nothing to do: neither `sources` nor `tasks` are configured")
+    return Selection(chosen, list(sources) or names)
+
+
+def caps(config: Config) -> tuple[list[Cap], list[Cap]]:
+    """What the configuration says of how many jobs run at a time: of sources, and of queues."""
+    sources = [Cap(name, source.limits.concurrency) for name, source in config.sources.items()]
+    return [*sources, *(Cap(name, None) for name in config.tasks)], [*map(Cap._make, config.jobs.queues.items())]
+
+
+async def open_runner(app: App, changed: Callable[[Report], None]) -> tuple[Runner, topics.Prepare]:
+    """What runs streams, and what makes their topics."""
+    admin = await app.admin()
+
+    async def prepare(names: Sequence[str]) -> None:
+        await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
+
+    checkpoints, leases = await app.state()
+    publisher = topics.Restoring(await app.publisher(), prepare)
+    return Runner(publisher, checkpoints, leases, app.holder, partial(located, admin), changed), prepare
+
+
+async def open_worker(
+    app: App,
+    stack: AsyncExitStack,
+    selection: Selection,
+    slots: int,
+    readiness: Readiness,
+    *,
+    times: Times = Times(),  # noqa: B008 - immutable
+) -> Worker:
+    """What it opens closes with the stack, or with the application."""
+    jobs = await app.jobs()
+    await jobs.limit(*caps(app.config))
+    inside = Inside(jobs, app.config, asyncio.get_running_loop())
+    names = [name for kind in selection.kinds if (name := task_named(kind)) is not None]
+    handlers = dict(tasks.handlers(names, app.loaded, app.redactor, inside))
+    if SYNC in selection.kinds:
+
+        def changed(report: Report) -> None:
+            readiness.set(str(report.stream), report.blocked)
+
+        runner, prepare = await open_runner(app, changed)
+        handlers[SYNC] = syncing.handler(runner, Streams(app, stack, prepare).open, jobs)
+    return Worker(
+        jobs, app.jobs_apart, identity(app, selection, slots), handlers, app.redactor, times=times,
+        changed=partial(readiness.set, "jobs"),
+    )  # fmt: skip
+
+
+def identity(app: App, selection: Selection, slots: int) -> Identity:
+    return Identity(
+        app.holder, socket.gethostname(), os.getpid(), version("ingest"), slots, selection.kinds, selection.sources
+    )

@@ -1,0 +1,62 @@
+"""What the end of a handler means for its job. Pure."""
+
+import random
+import traceback
+from collections.abc import Callable
+
+from checkpoints.jobs import ERROR_LIMIT, Ended, Job, Outcome
+from ingest.errors import BadRecord, ConfigError, IngestError, Permanent, Superseded, Transient
+from ingest.jobs.handler import Again
+
+RETRY_BASE, RETRY_CAP = 2.0, 900.0  # seconds
+SUPERSEDED_DELAY = 5.0  # seconds until a job comes again whose work someone else had in hand
+CUT = "…\n"  # where an error text was too long to keep
+
+
+class TimedOut(Exception):
+    """The handler took longer than its kind may."""
+
+
+class Cancelled(Exception):
+    """A person asked for the end of the job."""
+
+
+def retry_delay(attempt: int) -> float:
+    """Seconds until a job runs again whose attempt number `attempt` (1 is the first) failed: half of it is fixed, so
+    that a source that fails is left alone, the other half random, so that jobs that failed together part."""
+    return min(RETRY_CAP, RETRY_BASE * 2.0 ** min(attempt - 1, 60)) * random.uniform(0.5, 1.0)
+
+
+def ended(job: Job, exc: BaseException | None, scrub: Callable[[str], str], progress: bytes | None = None) -> Ended:
+    """`exc`: what the handler raised, None where it returned. `scrub` takes secrets out of texts."""
+    if exc is None:
+        return Ended(job.id, job.fence, Outcome.DONE, progress=progress)
+    delay, reason = 0.0, None
+    match exc:
+        case Again():
+            outcome, delay = Outcome.RELEASED, exc.delay
+        case Superseded():
+            outcome, delay = Outcome.RELEASED, SUPERSEDED_DELAY
+        case Cancelled():
+            outcome = Outcome.CANCELLED
+        case Permanent() | ConfigError() | BadRecord():
+            outcome, reason = Outcome.DEAD, "permanent"
+        case Transient():  # what the other side asked for is a floor
+            outcome, delay = Outcome.RETRY, (exc.retry_after or 0.0) + retry_delay(job.attempt)
+        case _:
+            outcome, delay = Outcome.RETRY, retry_delay(job.attempt)
+    error = _kept(scrub(_told(exc)))
+    return Ended(job.id, job.fence, outcome, delay, type(exc).__name__, error, reason, progress)
+
+
+def _told(exc: BaseException) -> str:
+    """Errors that we raise on purpose say all in their words; of others the traceback does."""
+    if isinstance(exc, (IngestError, Again, TimedOut, Cancelled)):
+        return str(exc)
+    return "".join(traceback.format_exception(exc))
+
+
+def _kept(text: str) -> str:
+    """The end of it, where it is too long: a traceback ends with what happened."""
+    text = text.replace("\0", "�").strip()  # Postgres has no text with it
+    return text if len(text) <= ERROR_LIMIT else CUT + text[len(CUT) - ERROR_LIMIT :]

@@ -1,0 +1,70 @@
+"""What a handler raises decides what becomes of its job."""
+
+import asyncio
+
+import pytest
+
+from checkpoints.jobs import ERROR_LIMIT, Job, Outcome
+from ingest.errors import BadRecord, ConfigError, RateLimited, SourceRefused, StoreUnavailable, Superseded
+from ingest.jobs.handler import Again
+from ingest.jobs.outcomes import RETRY_CAP, SUPERSEDED_DELAY, Cancelled, TimedOut, ended, retry_delay
+from ingest.redaction import Redactor
+
+
+def job(attempt: int = 1) -> Job:
+    return Job(7, 3, "task:report", "report", "tasks", b"{}", attempt, 5, 0.0, 0.0)
+
+
+def plain(text: str) -> str:
+    return text
+
+
+@pytest.mark.parametrize(
+    ("raised", "outcome", "reason", "shortest", "longest"),
+    [
+        (None, Outcome.DONE, None, 0.0, 0.0),
+        (StoreUnavailable("away"), Outcome.RETRY, None, 1.0, 2.0),
+        (RateLimited("429", retry_after=60.0), Outcome.RETRY, None, 61.0, 62.0),
+        (SourceRefused("403", 403), Outcome.DEAD, "permanent", 0.0, 0.0),
+        (ConfigError("unset"), Outcome.DEAD, "permanent", 0.0, 0.0),
+        (BadRecord("bad", stage="write"), Outcome.DEAD, "permanent", 0.0, 0.0),
+        (Superseded("taken"), Outcome.RELEASED, None, SUPERSEDED_DELAY, SUPERSEDED_DELAY),
+        (Again("later", 9.0), Outcome.RELEASED, None, 9.0, 9.0),
+        (Cancelled("by a person"), Outcome.CANCELLED, None, 0.0, 0.0),
+        (TimedOut("too long"), Outcome.RETRY, None, 1.0, 2.0),
+        (ZeroDivisionError("oh"), Outcome.RETRY, None, 1.0, 2.0),
+        (SystemExit(1), Outcome.RETRY, None, 1.0, 2.0),
+    ],
+)
+def test_the_class_of_an_error_decides(
+    raised: BaseException | None, outcome: Outcome, reason: str | None, shortest: float, longest: float
+) -> None:
+    found = ended(job(), raised, plain)
+    assert (found.id, found.fence, found.outcome, found.reason) == (7, 3, outcome, reason)
+    assert shortest <= found.delay <= longest
+    assert found.error_class == (None if raised is None else type(raised).__name__)
+
+
+def test_attempts_wait_longer_and_longer_up_to_a_quarter_of_an_hour_and_never_all_together() -> None:
+    for attempt, base in ((1, 2.0), (2, 4.0), (5, 32.0), (10, RETRY_CAP), (10_000, RETRY_CAP)):
+        delays = {retry_delay(attempt) for _ in range(50)}
+        assert base / 2 <= min(delays) < max(delays) <= base
+
+
+def test_an_error_that_nobody_foresaw_keeps_its_traceback_without_secrets_and_the_end_of_it() -> None:
+    redactor = Redactor()
+    redactor.add("s3cr3t-token")
+    try:
+        raise LookupError("no s3cr3t-token \0here")
+    except LookupError as exc:
+        error = ended(job(), exc, redactor.scrub).error
+    assert error is not None
+    assert error.startswith("Traceback")
+    assert error.endswith("LookupError: no *** �here")
+    long = ended(job(), RuntimeError("x" * 2 * ERROR_LIMIT + " the end"), plain).error
+    assert long is not None and len(long) == ERROR_LIMIT and long.endswith("the end")
+
+
+def test_words_of_our_own_need_no_traceback() -> None:
+    assert ended(job(), SourceRefused("GET /x: 403", 403), plain).error == "GET /x: 403"
+    assert "CancelledError" in (ended(job(), asyncio.CancelledError(), plain).error or "")

@@ -1,0 +1,133 @@
+"""Tasks: the function that a configuration names, what it is called with, and what is wrong with its name."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from checkpoints.jobs import Job
+from ingest.config.loader import parse
+from ingest.config.problems import ConfigErrors
+from ingest.jobs import calls, entry
+from ingest.jobs.context import context
+from ingest.jobs.tasks import ensure_found
+from ingest.jobs.threads import in_thread
+
+WORK = """
+import asyncio
+LIMIT = 5
+def send(context): ...
+async def fetch(context): ...
+def two(context, other): ...
+def every(context): yield 1
+class Group:
+    @staticmethod
+    def send(context): ...
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, with modules in it."""
+    (tmp_path / "daily_work.py").write_text(WORK)
+    (tmp_path / "broken_work.py").write_text("import daily_work\n1 / 0\n")
+    (tmp_path / "hungry_work.py").write_text("import no_such_thing\n")
+    (tmp_path / "json.py").write_text("loads = None\n")
+    monkeypatch.chdir(tmp_path)
+    path, modules = list(sys.path), set(sys.modules)
+    yield tmp_path
+    sys.path[:] = path
+    for name in set(sys.modules) - modules:
+        del sys.modules[name]
+
+
+@pytest.mark.parametrize("call", ["daily_work:send", "daily_work:fetch", "daily_work:Group.send", "json:loads"])
+def test_a_function_is_found_in_the_working_directory_behind_everything_that_is_installed(
+    folder: Path, call: str
+) -> None:
+    assert callable(calls.find(call))
+    assert sys.path[-1] == str(folder)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("dayly_work:send", "there is no module `dayly_work`, neither installed nor in {}; did you mean `daily_work`?"),
+        ("daily_work.more:send", "there is no module `daily_work.more`, neither installed nor in {}"),
+        ("daily_work:sned", "`daily_work` has no `sned`; did you mean `send`?"),
+        ("daily_work:LIMIT", "`daily_work:LIMIT` is no function, but int"),
+        ("daily_work:every", "`daily_work:every` is a generator: it would not run"),
+        (
+            "daily_work:two",
+            "`daily_work:two` must take one argument, the context: missing a required argument: 'other'",
+        ),
+        ("broken_work:send", "`broken_work` cannot be imported: ZeroDivisionError: division by zero"),
+        ("hungry_work:send", "`hungry_work` cannot be imported: it imports `no_such_thing`, which is not installed"),
+    ],
+)
+def test_what_is_wrong_with_a_call_is_said_with_its_place(folder: Path, call: str, message: str) -> None:
+    loaded = parse(f"version: 1\ntasks:\n  one: {{call: daily_work:send}}\n  two: {{call: {call}}}\n")
+    with pytest.raises(ConfigErrors) as found:
+        ensure_found(loaded, loaded.config.tasks)
+    assert str(found.value) == "ingest.yaml:4:15: " + message.format(folder)
+
+
+def test_a_context_has_what_the_tick_stands_for_however_late_it_is() -> None:
+    noon = datetime(2026, 3, 29, 12, tzinfo=UTC)
+    tick = noon.timestamp()
+    job = Job(9, 2, "task:a", "a", "tasks", b'{"b":3}', 2, 5, tick + 60, tick + 99, "task:a", tick, tick - 3600)
+    stop = asyncio.Event()
+    found = context("a", {"a": 1, "b": 2}, job, print, stop)
+    assert (found.task, found.payload, found.timestamp, found.window) == (
+        "a", {"a": 1, "b": 3}, noon, (noon - timedelta(hours=1), noon),
+    )  # fmt: skip
+    assert (found.retries, found.attempts, found.job, found.stopping) == (1, 5, 9, False)
+    stop.set()
+    assert found.stopping
+    without = context("a", {}, msgspec.structs.replace(job, tick_at=None, tick_from=None), print, stop)
+    assert (without.timestamp, without.window) == (noon + timedelta(minutes=1), None)
+
+
+async def test_a_function_in_a_thread_returns_and_raises_and_its_end_is_nobody_s_when_nobody_waits() -> None:
+    def fails() -> None:
+        raise StopIteration(5)
+
+    def leaves() -> None:
+        raise SystemExit(3)
+
+    assert await in_thread(lambda: threading.current_thread().name, "task a") == "task a"
+    with pytest.raises(RuntimeError, match="StopIteration: 5"):
+        await in_thread(fails, "b")
+    code = 0
+    try:
+        await in_thread(leaves, "c")
+    except SystemExit as exc:
+        code = int(str(exc.code))
+    assert code == 3
+    go, gone = threading.Event(), threading.Event()
+
+    def waits() -> None:
+        go.wait()
+        gone.set()
+
+    waiting = asyncio.ensure_future(in_thread(waits, "d"))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    go.set()
+    assert await asyncio.to_thread(gone.wait, 30)
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_enqueue_says_what_it_does_not_take() -> None:
+    with pytest.raises(RuntimeError, match=r"await enqueue_async"):
+        entry.enqueue("task:a")
+    with pytest.raises(ValueError, match="has no time zone"):
+        entry._seconds(datetime(2026, 1, 1))
+    east = timezone(timedelta(hours=3))
+    assert entry._seconds(datetime(1970, 1, 1, 3, 0, 1, tzinfo=east)) == 1.0
