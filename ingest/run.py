@@ -88,10 +88,10 @@ class Runner:
             changed(report)
 
         asked_at = time.monotonic()
-        claim = await self.checkpoints.claim(stream.target.stream, self.holder, self.lease_ttl)
+        claim = await self.checkpoints.claim(stream.target.kept_as, self.holder, self.lease_ttl)
         if claim is None:
             return None
-        report = self.latest[stream.target.stream] = Report(stream.target.stream, both)
+        report = self._begin(stream, both)
         try:
             async with keep(self.leases, claim.lease, self.lease_ttl, asked_at=asked_at):
                 await self._release(await self._poll(stream, claim, report, stop))
@@ -148,8 +148,8 @@ class Runner:
             if await _stopped(stop, max(stream.every, own, report.retry_after or 0.0)):
                 return claim
 
-    def _begin(self, stream: Stream) -> Report:
-        report = self.latest[stream.target.kept_as] = Report(stream.target.kept_as, self.changed)
+    def _begin(self, stream: Stream, changed: Callable[[Report], None] | None = None) -> Report:
+        report = self.latest[stream.target.kept_as] = Report(stream.target.kept_as, changed or self.changed)
         return report
 
     async def _poll(self, stream: Stream, claim: Claim, report: Report, stop: asyncio.Event) -> Claim:

@@ -27,6 +27,7 @@ from ingest.run import Runner
 from ingest.web.readiness import Readiness
 
 TASKS = "task"  # as a kind: all of them
+TIMES = Times()
 
 
 class Selection(NamedTuple):
@@ -75,8 +76,6 @@ async def open_worker(
     selection: Selection,
     slots: int,
     readiness: Readiness,
-    *,
-    times: Times = Times(),  # noqa: B008 - immutable
 ) -> Worker:
     """What it opens closes with the stack, or with the application."""
     jobs = await app.jobs()
@@ -92,7 +91,7 @@ async def open_worker(
         runner, prepare = await open_runner(app, changed)
         handlers[SYNC] = syncing.handler(runner, Streams(app, stack, prepare).open, jobs)
     return Worker(
-        jobs, app.jobs_apart, identity(app, selection, slots), handlers, app.redactor, times=times,
+        jobs, app.jobs_apart, identity(app, selection, slots), handlers, app.redactor, times=TIMES,
         changed=partial(readiness.set, "jobs"),
     )  # fmt: skip
 
