@@ -85,6 +85,25 @@ class Queue(NamedTuple):
         finally:
             await server.close()
 
+    @asynccontextmanager
+    async def nobody_writes(self) -> AsyncIterator[None]:
+        """While the body runs; nobody is in the middle of it either."""
+        if self.url.startswith("sqlite"):
+            connection = sqlite3.connect(path_of(self.url), timeout=PATIENCE, isolation_level=None)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield
+            finally:
+                connection.close()
+        else:
+            server = await asyncpg.connect(self.url, statement_cache_size=0)
+            try:
+                async with server.transaction():
+                    await server.execute("LOCK TABLE ingest.jobs, ingest.workers IN EXCLUSIVE MODE")
+                    yield
+            finally:
+                await server.close()
+
     def _seconds(self, column: str) -> str:
         return f"{column} / 1000.0" if self.url.startswith("sqlite") else f"extract(epoch FROM {column})::float"
 
