@@ -11,7 +11,8 @@ from ingest.sources.auth.keyring import Keyring
 from ingest.sources.bounds import placeholders
 from ingest.sources.children import ChildSource
 from ingest.sources.feed import FedSource
-from ingest.sources.http import Fetched, HttpSource
+from ingest.sources.fetching import Fetched
+from ingest.sources.http import HttpSource
 from ingest.sources.incremental import Bounds, Stretch
 from ingest.sources.parent import Parents
 from ingest.sources.part import PartSource

@@ -1,52 +1,33 @@
 """Pages of an HTTP API, one after another, from where the cursor stands to where the API says that it ends.
 
-What comes next is decided by `listing.py`; here requests are made. An answer without the configured list is an error
-that names the lists it does have.
+What comes next is decided by `listing.py`, and asked by `fetching.py`; what a refusal means for the listing is decided
+here.
 """
 
 import time
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import NamedTuple
 
 from ingest.config.model import Source, Stream
 from ingest.errors import ConfigError, SourceChanged, SourceRefused
 from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, Saved, Watch, nothing_saved
-from ingest.sources.answers import Answer
 from ingest.sources.auth.keyring import Keyring
-from ingest.sources.conditional import NOT_MODIFIED
 from ingest.sources.cursor import Round
-from ingest.sources.exchange import Response
-from ingest.sources.formats import Formats, TooLarge
+from ingest.sources.fetching import Fetched, Fetching
 from ingest.sources.guard import LoopGuard
 from ingest.sources.incremental import Stretch
 from ingest.sources.listing import Lister
 from ingest.sources.opening import State
 from ingest.sources.ordering import Ordering
-from ingest.sources.pagination import Received
 from ingest.sources.parent import NO_PARENT, Parent
 from ingest.sources.reports import Reports, downloaded
-from ingest.sources.request import Request
-from ingest.sources.rules import Ruled, Rules, Told
+from ingest.sources.rules import Ruled
 from ingest.sources.shelf import Reader
 from ingest.sources.template import Template
-from ingest.sources.transport import SHOWN, Limits, Transport
+from ingest.sources.transport import Limits, Transport
 
 TOKEN_REFUSED = (400, 404, 410, 422)  # what APIs answer to a page token that has expired
-
-
-class Fetched(NamedTuple):
-    received: Received | None  # None: the API says that there is nothing
-    asked: int  # microseconds since 1970
-    answered: int
-    skew: float  # seconds by which the API's clock is ahead of ours, as far as it matters
-    unchanged: bool = False  # the API says that its answer is the one before
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return 0 if self.received is None else len(self.received.body.body)
 
 
 class Unopened(SourceRefused):
@@ -78,23 +59,20 @@ class HttpSource:
             self._credentials = keyring.credentials(configured or stream)
         except ConfigError as exc:
             raise ConfigError(f"{where}: {exc}") from exc
-        self._others = others
         self._probe = keyring.probe(stream.auth or source.auth, self._credentials)
         scrub, ours = redactor.scrub, self._credentials
         self._lister = Lister(source, stream, template, ours, scrub, as_sent=as_sent, stretch=stretch)
-        self._formats = Formats(stream)
         self._limits = Limits(
             stream.timeout or source.timeout,
             stream.retry or source.retry,
             source.limits.max_body,
             redactor.scrub(stream.path),
         )
-        errors = source.errors if stream.errors is None else stream.errors
+        self._fetching = Fetching(source, stream, transport, ours, self._limits, redactor, others)
         self._ordering = None
         if stream.job is not None:
             about = transport, self._credentials, self._limits, redactor, where
             self._ordering = Ordering(self._lister, Reports(source, stream, *about))
-        self._of_pages = self._limits._replace(rules=Rules(errors, self._read))
 
     @property
     def fingerprint(self) -> str:
@@ -161,8 +139,7 @@ class HttpSource:
     async def begin(self, watch: Watch) -> None:
         """Before anything is listed. Raises as `enter` does."""
         await self.enter(watch)
-        if self._others is not None:
-            self._others.begin()
+        self._fetching.begin()
 
     async def enter(self, watch: Watch) -> bool:
         """See whether we are let in, before anything is listed. False: no `auth.probe` says how.
@@ -219,7 +196,7 @@ class HttpSource:
             guard.forget()
         guard.request(request)
         asked = self._lister.asking.for_what_is_new(request, state)
-        fetched = await self._fetch(asked, watch, first=state.listing.n == 0)
+        fetched = await self._fetching.page(asked, watch, first=state.listing.n == 0)
         if fetched.skew:
             watch.noticed(_skewed(fetched.skew))
         if fetched.unchanged:
@@ -242,59 +219,6 @@ class HttpSource:
             ends = ruled.action == "end" or (self._ordering is not None and self._ordering.is_due(state))
             return self._lister.leave_out(state, _now(), reason=reason, ends=ends)
         raise SourceRefused(str(ruled), ruled.status)
-
-    async def _fetch(self, request: Request, watch: Watch, *, first: bool) -> Fetched:
-        """The API says that there is nothing: 204, 205, or an empty answer to the first request."""
-
-        def read(response: Response) -> Fetched:
-            skew = response.skew
-            times = int((response.asked_at + skew) * 1e6), int((response.answered_at + skew) * 1e6), skew
-            if response.status == NOT_MODIFIED:
-                return Fetched(None, *times, unchanged=True)
-            answer = None if response.status in (204, 205) else self._answer(response, first=first)
-            if answer is None:
-                return Fetched(None, *times)
-            config = self._stream.records
-            records = answer.records(config.path.steps, may_be_absent=config.absent == "empty")
-            if records is None:
-                raise self._no_records(response, answer)
-            return Fetched(Received(response.request.url, response.headers, answer, records), *times)
-
-        def ask() -> Awaitable[Fetched]:
-            return self._transport.send(request, self._credentials, self._of_pages, watch, read)
-
-        return await (ask() if self._others is None else self._others.get(request.mark(), ask))
-
-    def _answer(self, response: Response, *, first: bool) -> Answer | None:
-        """What it says. None: nothing, in answer to the first request."""
-        limit = self._limits.max_body
-        try:
-            files = self._formats.unpacked(response.body, limit)
-            if first and len(files) == 1 and not files[0].strip():
-                return None
-            return self._formats.answer(files, response.headers.get("content-type", ""), limit)
-        except TooLarge:
-            asked = self._transport.shown(response.request)
-            raise SourceChanged(
-                f"{asked}: the body is over limits.max_body ({limit} bytes) when it is unpacked; ask for smaller pages,"
-                " or raise it"
-            ) from None
-
-    def _read(self, told: Told) -> Answer:
-        limit = self._limits.max_body
-        return self._formats.answer(
-            self._formats.unpacked(told.body, limit), told.headers.get("content-type", ""), limit
-        )
-
-    def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
-        lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
-        begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
-        one_line = self._stream.format == "auto" and not self._stream.records.path.steps and answer.body[:1] == b"{"
-        hint = "; if that is one record of JSON Lines, write `format: jsonl`" if one_line else ""
-        return SourceChanged(
-            f"{self._transport.shown(response.request)} answered {response.status} without a list at"
-            f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}{hint}"
-        )
 
 
 def _now() -> int:

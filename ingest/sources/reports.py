@@ -24,7 +24,7 @@ from ingest.sources.auth import Credentials
 from ingest.sources.cursor import Job, Report
 from ingest.sources.exchange import Response
 from ingest.sources.filling import Values
-from ingest.sources.formats import Formats
+from ingest.sources.formats import Formats, TooLarge
 from ingest.sources.links import resolved
 from ingest.sources.placement import Put
 from ingest.sources.request import Request
@@ -186,7 +186,11 @@ class Reports:
         def read(response: Response) -> _Told:
             if response.status in (204, 205) or not response.body.strip():
                 return _Told(response, None)
-            return _Told(response, self._read(response))
+            try:
+                return _Told(response, self._read(response))
+            except TooLarge:
+                asked = self._transport.shown(response.request)
+                raise SourceChanged(f"{asked}: over limits.max_body ({self._max_body} bytes), unpacked") from None
 
         return await self._transport.send(request, self._credentials, self._limits, watch, read)
 

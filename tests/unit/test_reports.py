@@ -296,6 +296,14 @@ async def test_an_answer_that_lacks_what_is_needed_fails_the_run(
     assert (report.outcome, reason in report.reason) == (Outcome.FAILED, True)
 
 
+async def test_an_answer_about_a_job_that_unpacks_to_too_much_fails_the_run(office: Office, path: Path) -> None:
+    bomb = gzip.compress(b'{"id": "' + b"a" * 2_000_000 + b'"}')
+    office._answer = lambda request: Answer(request, body=bomb)  # type: ignore[method-assign]
+    report = await poll(path, office.url, KEYS, {"limits": {"max_body": "1MB"}})
+    reason = "over limits.max_body (1000000 bytes), unpacked"
+    assert (report.outcome, reason in report.reason) == (Outcome.FAILED, True)
+
+
 async def test_each_window_has_a_report_of_its_own(office: Office, path: Path) -> None:
     office.rows = []
     incremental = {**SINCE, "until": {"body": "$.to"}, "window": "365d"}
