@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest_asyncio
@@ -14,10 +15,13 @@ from ingest.jobs.cron import Cron
 from ingest.jobs.firing import Plan, Policy
 from ingest.jobs.scheduler import Scheduler
 from ingest.jobs.ticks import Interval
+from migrations.runner import migrate
 from tests.contract.states import State, eventually, open_state
 from tests.contract.test_jobs import rows
 from tests.contract.tickers import PLANS
+from tests.harness import postgres as postgres_server
 from tests.harness.clock import Clock, python
+from tests.harness.names import unique
 from tests.harness.processes import Child
 
 HOUR = 3600
@@ -142,6 +146,32 @@ async def test_an_outage_is_borne_and_nothing_fires_twice(state: State) -> None:
     assert said.count("the database is away") == said.count("the answer was lost") == 1
     assert said[-1] == "well"
     await agrees(state, OFTEN.id)
+
+
+async def test_it_goes_on_when_postgres_is_back(tmp_path: Path) -> None:
+    server = postgres_server.start(tmp_path)
+    try:
+        url = await server.create_database(unique("scheduler"))
+        await migrate(url)
+        async with open_state(url) as state, running(state.schedules, [OFTEN]) as said:
+            await eventually(grows(state, OFTEN.id))
+            server.kill()
+
+            async def noticed() -> bool | None:
+                return bool(said) or None
+
+            await eventually(noticed)
+            server.restart()
+            await eventually(partial(_well, said))
+            await eventually(grows(state, OFTEN.id))
+        async with open_state(url) as state:
+            await agrees(state, OFTEN.id)
+    finally:
+        server.close()
+
+
+async def _well(said: Sequence[str]) -> bool | None:
+    return said[-1] == "well" or None
 
 
 async def agrees(state: State, id: str) -> None:
