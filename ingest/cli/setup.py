@@ -14,6 +14,7 @@ from consumers.run import matching
 from ingest.cli import connect
 from ingest.cli.context import ConfigOption, loaded, with_app
 from ingest.cli.schedules_shown import schedules
+from ingest.config import placeholders
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
 from ingest.config.credentials import credentials
 from ingest.config.loader import FILE, Loaded
@@ -87,6 +88,10 @@ def _notes(configuration: Loaded) -> Iterator[str]:
             yield from (f"{line}, and is needed to run `{name}`" for line in str(exc).splitlines())
         except UnfitFile as exc:
             yield f"{where(f'tls.{exc.key}')}: {exc}, and is needed to run `{name}`"
+        for stream, part in source.streams.items():
+            for inside in placeholders.literal_names(part.path):
+                at = where(f"streams.{stream}.path")
+                yield f"{at}: `{{{inside}}}` is sent as it is; a field of a parent's record is `{{parent.{inside}}}`"
     yield from _read_by_nobody(configuration)
     yield from _slipping(configuration)
     try:

@@ -10,6 +10,8 @@ from ingest.config.part import Mistakes
 from ingest.config.shape import DEFAULTS, Found, keys, locate
 from ingest.config.values import shown
 
+KEYS_SHOWN = 12
+
 
 class Finding(NamedTuple):
     """A mistake at a path of the file; one that is not in the file is shown where the part around it stands."""
@@ -35,7 +37,8 @@ def findings(errors: Iterable[ErrorDetails]) -> Iterator[Finding]:
         elif error["type"] in ("union_tag_invalid", "union_tag_not_found", "missing"):
             yield _of_a_part(error["type"], found, context)
         else:
-            yield Finding(found.path, found.on_key, _named(found.path, _message(error, context)))
+            message = _named(found.path, _message(error, context))
+            yield Finding(found.path, found.on_key, message + _keys(error["type"], found))
 
 
 def _named(path: tuple[str, ...], message: str) -> str:
@@ -60,6 +63,14 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     if close:
         return f", did you mean `{close[0]}`?"
     return f"; known here: {', '.join(known)}" if known else ""
+
+
+def _keys(kind: str, found: Found) -> str:
+    """What a part could hold, where something else stands in its place."""
+    if kind not in ("model_type", "model_attributes_type") or found.part is None:
+        return ""
+    known = list(keys(found.part))
+    return f"; its keys: {', '.join(known)}" if len(known) <= KEYS_SHOWN else ""
 
 
 def _of_a_part(kind: str, found: Found, context: Mapping[str, Any]) -> Finding:

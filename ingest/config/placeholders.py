@@ -52,6 +52,12 @@ def parse(text: str, resolve: Callable[[str], str] = str) -> str:
     return _joined(parts)
 
 
+def literal_names(text: str) -> list[str]:
+    """What stands in braces, looks like a name and is sent as it is: in a path, most likely meant as a placeholder."""
+    inside = [match["inside"] for match in _BRACES.finditer(text)]
+    return [name for name in inside if name and _WORDS.fullmatch(name) and not _NAME.fullmatch(name)]
+
+
 def behind(prefix: str, text: str) -> str:
     """The text behind a prefix, without slashes at its beginning."""
     first, *rest = text.parts if isinstance(text, Pattern) else (text,)

@@ -14,6 +14,7 @@ class Found(NamedTuple):
     path: tuple[str, ...]  # as in the file
     owner: type[Part] | None  # the part that holds the last key
     on_key: bool  # the key itself is wrong, not its value
+    part: type[Part] | None = None  # the only part that its value may be
 
 
 def locate(loc: Iterable[str | int]) -> Found:
@@ -32,7 +33,8 @@ def locate(loc: Iterable[str | int]) -> Found:
             path += (str(step),)
             owner = parts[0] if parts else None
             kind = _inside(kind, owner, str(step))
-    return Found(path, owner, on_key)
+    parts = parts_of(kind)
+    return Found(path, owner, on_key, parts[0] if len(parts) == 1 else None)
 
 
 def parts_of(kind: Any) -> list[type[Part]]:

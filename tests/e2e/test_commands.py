@@ -342,6 +342,17 @@ async def test_check_says_what_would_keep_it_from_running_here_and_still_accepts
     assert silent.err == ""
 
 
+async def test_a_path_with_a_name_in_braces_is_told_how_a_parent_is_named(tmp_path: Path) -> None:
+    (tmp_path / "ingest.yaml").write_text(
+        """
+        version: 1
+        sources: {shop: {base_url: https://api.example.com, streams: {lines: {path: "/orders/{id}/lines", records: $}}}}
+        """
+    )
+    said = "ingest.yaml:3:85: `{id}` is sent as it is; a field of a parent's record is `{parent.id}`\n"
+    assert (await Ingest(tmp_path, EMBEDDED)("check")).err == said
+
+
 async def test_a_consumer_whose_topics_are_misspelt_is_told_those_that_there_are(tmp_path: Path) -> None:
     file = tmp_path / "ingest.yaml"
     file.write_text(

@@ -88,7 +88,11 @@ def one(keys: str) -> str:
         ("decode: {nan: drop}", "51: `drop` is not one of as_null, as_text, fail"),
         ("decode: {nans: fail}", "46: unknown key `nans`, did you mean `nan`?"),
         ("transform: {drop: a}", "48: `transform` must be a list, not a mapping: write […]"),
-        ("transform: [drop]", "49: `transform` must be a mapping (key: value), not text"),
+        (
+            "transform: [drop]",
+            "49: `transform` must be a mapping (key: value), not text;"
+            " its keys: drop, rename, cast, add, filter, explode",
+        ),
         ("transform: [{}]", "49: name exactly one of drop, rename, cast, add, filter, explode"),
         ("transform: [{drop: a, filter: b}]", "49: name exactly one of drop, rename, cast, add, filter, explode"),
         ("transform: [{drop: [a, $]}]", "60: `drop` is the whole record; write a `filter`"),
@@ -126,7 +130,11 @@ def one(keys: str) -> str:
         ),
         ('auth: {bearer: "${TOKEN}"}', "52: `${TOKEN}` is no reference; did you mean `${env:TOKEN}`?"),
         ("auth: {}", "43: name exactly one of bearer, basic, api_key, oauth2, session, jwt, hmac"),
-        ("auth: token", "43: `auth` must be a mapping (key: value), not text"),
+        (
+            "auth: token",
+            "43: `auth` must be a mapping (key: value), not text;"
+            " its keys: bearer, basic, api_key, oauth2, session, jwt, hmac, probe",
+        ),
         ('auth: {api_key: {in: body, name: k, value: "${env:K}"}}', "58: `body` is not one of header, query, cookie"),
         (
             'auth: {api_key: {name: "a b", value: "${env:K}"}}',
