@@ -23,7 +23,7 @@ def backup(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Copy the SQLite files of the log, the store and the state while they are in use, and check the copies."""
+    """Copy the embedded files while they are in use. Log, store and state; the copies are checked."""
     stamp = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
     copies = []
     for path in dict.fromkeys(_files(loaded(config))):

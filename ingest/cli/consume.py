@@ -37,7 +37,7 @@ def consume(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Read a consumer's topics and write their events to the store; for ever, or up to what is there now."""
+    """Read topics and write their events into the store. For ever, or up to what is there now."""
     configuration = loaded(
         config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level
     )

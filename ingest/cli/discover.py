@@ -55,7 +55,7 @@ def discover(
     name: Annotated[str | None, typer.Option("--name", help="What to call the source.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the configuration here.")] = None,
 ) -> None:
-    """Propose a configuration from an API's answers or its OpenAPI description, with the evidence."""
+    """Propose a configuration from what an API answers. Or from its OpenAPI description; with the evidence."""
     logging.configure(REDACTOR, form="auto", level="error")
     auth: dict[str, Any] = {"auth": {"bearer": bearer}} if bearer else {}
     if header:

@@ -24,7 +24,7 @@ Asked = Callable[[], Awaitable[list[Finding]]]
 
 
 def doctor(config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """Look at the databases, the log, the jobs and the schedules; exit 1 when a person must do something."""
+    """Say what a person must do, if anything. Looks at databases, log, jobs and schedules; exit 1 then."""
     found = with_app(loaded(config), _findings)
     scrubbed = [finding._replace(said=REDACTOR.scrub(finding.said)) for finding in found]
     if as_json:

@@ -28,7 +28,7 @@ def events(
     count: Annotated[bool, typer.Option("--count", help="Print only how many there are.")] = False,
     config: ConfigOption = None,
 ) -> None:
-    """List stored events: a table of the newest, or every one as a line of JSON."""
+    """List what is stored. A table of the newest, or every event as a line of JSON."""
     if form not in ("table", "jsonl"):
         raise typer.BadParameter("table or jsonl", param_hint="--format")
     configuration = loaded(config)

@@ -24,7 +24,7 @@ def explain(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show every value of the configuration, and where it stands: in the file, or by default."""
+    """Show every value and where it comes from. That is the place in the file, or a default."""
     configuration = loaded(config)
     found = [one for one in _values(configuration.config, "") if _wanted(one[0], source, stream)]
     rows = [(path, _text(value), _origin(configuration, path)) for path, value in found]

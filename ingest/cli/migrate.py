@@ -19,7 +19,7 @@ def migrate(
     ] = False,
     config: ConfigOption = None,
 ) -> None:
-    """Apply the numbered migrations to every database that the configuration names."""
+    """Apply the numbered migrations to the databases. To every one that the configuration names."""
     configuration = loaded(config)
     named = addresses.addresses(configuration.config, REDACTOR, configuration.where)
     databases = {str(a): _url(a) for a in (named.state, named.store, named.log) if not isinstance(a, KafkaAddress)}

@@ -48,7 +48,7 @@ def preview(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fetch real pages of a stream and show what they would become; publish nothing, save nothing."""
+    """Show what real pages of a stream would become. Publishes nothing, saves nothing."""
     configuration = loaded(config)
     name = _chosen(configuration, source, stream)
 

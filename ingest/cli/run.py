@@ -45,7 +45,7 @@ def run(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Poll sources, publish their events, save the cursors; again and again, or once."""
+    """Poll sources, publish their events, save the cursors. Again and again, or once."""
     configuration = loaded(
         config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level
     )

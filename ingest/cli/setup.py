@@ -50,7 +50,7 @@ def check(
         bool, typer.Option("--connect", help="Ask every source, the log and the databases, too.")
     ] = False,
 ) -> None:
-    """Validate the configuration; every mistake as file:line:column."""
+    """Say everything that is wrong with the configuration. Every mistake as file:line:column."""
     configuration = loaded(config)
     parts = configuration.config
     sources, consumers, tasks = parts.sources, parts.consumers, parts.tasks

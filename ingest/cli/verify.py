@@ -51,7 +51,7 @@ def verify(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List the API again and compare ids and bytes with the log and the store; 1 when something is wrong."""
+    """List the API again, and compare it with log and store. Ids and bytes; exit 1 when something is wrong."""
     configuration = loaded(config)
 
     async def work(app: App) -> list[Verified]:

@@ -15,7 +15,7 @@ Found = tuple[float, Sequence[WorkerRow]]
 
 
 def workers(config: ConfigOption = None, as_json: JsonOption = False, watch: WatchOption = False) -> None:
-    """Processes that take jobs: what each may take, how many it is at, and when it last gave a sign of life."""
+    """List the processes that take jobs. What each may take, how many it is at, and its last sign of life."""
 
     async def look(opened: App) -> Found:
         desk = await opened.desk()

@@ -77,6 +77,11 @@ def test_every_verb_is_in_the_readme(verb: str) -> None:
     assert re.search(rf"^\| .*`[^`]*\b{name}\b[^`]*\b{sub}", README, re.MULTILINE)
 
 
+def test_the_list_of_verbs_shows_whole_sentences() -> None:
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert not command.get_short_help_str(limit=62).endswith("..."), name
+
+
 def anchors(text: str) -> set[str]:
     """As GitHub makes them of headings."""
     headings = re.findall(r"^#+ (.+)$", re.sub(r"^```.*?^```$", "", text, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
