@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ingest.config.model import Config
-from ingest.jobs.plans import of_sources
+from ingest.jobs.plans import of_sources, of_tasks
 from ingest.jobs.preview import Coming, coming, overlapping, remarks
 
 NEXT = 5  # runs of each schedule
@@ -11,7 +11,7 @@ NEXT = 5  # runs of each schedule
 
 def schedules(config: Config, now: float) -> Iterator[str]:
     """The next runs of everything that has ticks, one line each, and below it what is not obvious."""
-    plans = list(of_sources(config.sources))
+    plans = [*of_sources(config.sources), *of_tasks(config.tasks)]
     width = max((len(f"{plan.id}  {plan.spec}") for plan in plans), default=0)
     for plan in plans:
         found = coming(plan, now, NEXT)

@@ -30,6 +30,11 @@ def test_the_next_five_runs_stand_in_one_line_with_the_day_where_it_changes() ->
     assert line.startswith("a/b  every 90s  next: Sun 2027-01-31 11:0") and line.count(",") == 4
 
 
+def test_tasks_are_shown_too() -> None:
+    config = parse(FILE.replace("KEYS", "") + "tasks: {report: {call: 'a:b', cron: 0 6 * * 1}}").config
+    assert [line.split()[0] for line in schedules(config, 0.0)] == ["a/b", "task:report"]
+
+
 def test_what_is_polled_all_the_time_has_no_runs_to_show() -> None:
     assert shown("every: 50ms", "2027-01-31T11:00") == []
 
