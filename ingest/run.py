@@ -98,6 +98,8 @@ class Runner:
         except Superseded as exc:
             report.error = exc
             report.superseded(str(exc))
+        if stream.once is not None:
+            del self.latest[stream.target.kept_as]  # there may be any number of those
         return report
 
     async def _once(self, stream: Stream, stop: asyncio.Event) -> None:

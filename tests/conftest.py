@@ -4,11 +4,13 @@ A server that cannot be had fails the tests that need it; nothing is skipped.
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import structlog
 
 from migrations.runner import migrate
 from tests.harness import kafka as kafka_server
@@ -20,6 +22,16 @@ from tests.harness.pgbouncer import PgBouncer
 from tests.harness.postgres import Postgres
 
 LEAK_GRACE = 1.0  # seconds that a task may take to end after its test
+
+
+@pytest.fixture(autouse=True)
+def logs_of_commands() -> Iterator[None]:
+    """A command in the tests' own process says where lines go: to an output that is closed when its test is over."""
+    before = logging.getLogger().handlers[:]
+    yield
+    logging.getLogger().handlers[:] = [one for one in logging.getLogger().handlers if one in before]
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def plan(name: StreamId, source: Source, wanted: Wanted, now: int) -> Plan:
     stretches = list(_cut(stretch, number, rules))
     asked = [_asked(stream, incremental, found, Slice(one, rules.micros)) for one in stretches]
     window = incremental.window if rules.bounded else None
-    return Plan(asked, window, list(_notes(len(stretches), number, ends)))
+    return Plan(asked, window, list(_notes(name, source, len(stretches), number, ends)))
 
 
 def _incremental(name: StreamId, stream: Stream, found: Collection[str]) -> Incremental:
@@ -133,11 +133,16 @@ def _said(bounded: Bounded, text: str) -> str:
     return f"{place}={text}"
 
 
-def _notes(count: int, number: int, ends: bool) -> Iterator[str]:
+def _notes(name: StreamId, source: Source, count: int, number: int, ends: bool) -> Iterator[str]:
     if count < number:
         yield f"no more than {count} slices begin at something that can be sent"
     if not ends and count > 1:
         yield (
             "the API takes no `until`: each slice lists everything from its start on. Fewer slices read less; with"
             " `order: asc`, where the API lists in that order, a slice ends where the next begins"
+        )
+    if source.limits.concurrency == 1:
+        yield (
+            f"{name.source} has one job under way at a time (`limits.concurrency`): its streams wait while a slice is"
+            " read, and wait shorter for shorter ones"
         )

@@ -13,6 +13,7 @@ from ingest.imports import lightly
 
 with lightly():
     from ingest.cli import (
+        backfill,
         backup,
         checkpoints,
         consume,
@@ -48,8 +49,8 @@ app = typer.Typer(
 )
 VERBS: tuple[Callable[..., None], ...] = (
     setup.init, discover.discover, setup.check, explain.explain, preview.preview, run.run, consume.consume,
-    worker.worker, verify.verify, events.events, workers.workers, doctor.doctor, backup.backup, migrate.migrate,
-    setup.schema, setup.version,
+    worker.worker, backfill.backfill, verify.verify, events.events, workers.workers, doctor.doctor, backup.backup,
+    migrate.migrate, setup.schema, setup.version,
 )  # fmt: skip
 for verb in VERBS:
     app.command()(verb)

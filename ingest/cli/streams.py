@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack
 
 from checkpoints import StreamId
 from ingest.app import App
+from ingest.backfill import Slice
 from ingest.cli.opened import Opened, open_source
 from ingest.config.schedule import DEFAULT_EVERY
 from ingest.errors import ConfigError
@@ -31,6 +32,15 @@ class Streams:
                     await self._prepare(stream.topics)
                 self._streams[name] = stream
             return self._streams[name]
+
+    async def open_slice(self, name: StreamId, slice: Slice, note: str) -> Stream:
+        """A part of the stream, with a cursor of its own; `note`: with which that goes to the history. Its events have
+        the fence of whoever polls the stream, so that the later of two is the newer one."""
+        whole = await self.open(name)
+        checkpoints, _ = await self._app.state()
+        fence = next((one.fence for one in await checkpoints.list() if one.stream == name), 0)
+        target = whole.target._replace(part=slice.name, fence=fence)
+        return Stream(target, self._opened[name.source].family.part(name.stream, slice.stretch), whole.every, once=note)
 
     async def _open(self, name: StreamId) -> Stream:
         source = self._app.config.sources.get(name.source)

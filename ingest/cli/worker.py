@@ -18,7 +18,7 @@ from ingest.web.readiness import Readiness
 FAILED, UNAVAILABLE = 1, 3
 
 KindOption = Annotated[
-    list[str] | None, typer.Option("--kind", help="Which: sync, task (all), task:NAME. All when absent.")
+    list[str] | None, typer.Option("--kind", help="Which: sync, backfill, task (all), task:NAME. All when absent.")
 ]
 SourceOption = Annotated[
     list[str] | None, typer.Option("--source", "-s", help="Only jobs of these sources or tasks; of all when absent.")

@@ -13,6 +13,10 @@ from checkpoints.jobs import Cap
 from checkpoints.jobs import Worker as Identity
 from ingest import topics
 from ingest.app import App
+from ingest.backfill import AT_ONCE as BACKFILLS_AT_ONCE
+from ingest.backfill import KIND as BACKFILL
+from ingest.backfill import QUEUE as BACKFILL_QUEUE
+from ingest.backfill import handler as backfilling
 from ingest.cli.streams import Streams
 from ingest.config.messages import suggestion
 from ingest.config.model import Config
@@ -27,6 +31,7 @@ from ingest.run import Runner
 from ingest.web.readiness import Readiness
 
 TASKS = "task"  # as a kind: all of them
+OF_STREAMS = (SYNC, BACKFILL)
 TIMES = Times()
 
 
@@ -38,7 +43,7 @@ class Selection(NamedTuple):
 def select(config: Config, kinds: Sequence[str], sources: Sequence[str]) -> Selection:
     """None named: all. Raises ConfigError for a name that is not configured, and when nothing is left."""
     every_task = [task_kind(name) for name in config.tasks]
-    known = [*([SYNC] if config.sources else []), *every_task]
+    known = [*(OF_STREAMS if config.sources else ()), *every_task]
     chosen = [one for kind in kinds for one in (every_task if kind == TASKS else [kind])] or known
     for kind in chosen:
         if kind not in known:
@@ -55,7 +60,8 @@ def select(config: Config, kinds: Sequence[str], sources: Sequence[str]) -> Sele
 def caps(config: Config) -> tuple[list[Cap], list[Cap]]:
     """What the configuration says of how many jobs run at a time: of sources, and of queues."""
     sources = [Cap(name, source.limits.concurrency) for name, source in config.sources.items()]
-    return [*sources, *(Cap(name, None) for name in config.tasks)], [*map(Cap._make, config.jobs.queues.items())]
+    queues = {BACKFILL_QUEUE: BACKFILLS_AT_ONCE, **config.jobs.queues}
+    return [*sources, *(Cap(name, None) for name in config.tasks)], [*map(Cap._make, queues.items())]
 
 
 async def open_runner(app: App, changed: Callable[[Report], None]) -> tuple[Runner, topics.Prepare]:
@@ -83,13 +89,18 @@ async def open_worker(
     inside = Inside(jobs, app.config, asyncio.get_running_loop())
     names = [name for kind in selection.kinds if (name := task_named(kind)) is not None]
     handlers = dict(tasks.handlers(names, app.loaded, app.redactor, inside))
-    if SYNC in selection.kinds:
+    if not {*OF_STREAMS}.isdisjoint(selection.kinds):
 
         def changed(report: Report) -> None:
             readiness.set(str(report.stream), report.blocked)
 
         runner, prepare = await open_runner(app, changed)
-        handlers[SYNC] = syncing.handler(runner, Streams(app, stack, prepare).open, jobs)
+        streams = Streams(app, stack, prepare)
+        of_streams = {
+            SYNC: syncing.handler(runner, streams.open, jobs),
+            BACKFILL: backfilling.handler(runner, streams.open_slice, jobs),
+        }
+        handlers |= {kind: handler for kind, handler in of_streams.items() if kind in selection.kinds}
     return Worker(
         jobs, app.jobs_apart, identity(app, selection, slots), handlers, app.redactor, times=TIMES,
         changed=partial(readiness.set, "jobs"),

@@ -63,7 +63,8 @@ class JobsPlan(Part):
     slots: Count = 10
     """How many one process works off at a time."""
     queues: Mapping[Name, Count] = Field({})
-    """How many of a queue run at a time, on all workers together: sync, tasks, backfill, default."""
+    """How many of a queue run at a time, on all workers together: sync, tasks, backfill (4 unless it is said),
+    default."""
     keep_done: Duration = 1_209_600.0
     """How long jobs that are done are kept."""
     keep_ticks: Duration = 7_776_000.0

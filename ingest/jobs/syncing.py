@@ -31,7 +31,7 @@ def handler(runner: Runner, open_stream: Open, jobs: Jobs) -> Handler:
         report = await runner.take(stream, stop, lambda report: progress(_shown(report)))
         if report is None:
             raise Again("another process polls the stream", HELD_DELAY)
-        await _conclude(report, jobs)
+        await conclude(report, jobs)
 
     return Handler(work)
 
@@ -47,7 +47,8 @@ def _shown(report: Report) -> dict[str, int]:
     return {"pages": report.pages, "events": report.events, "unchanged": report.unchanged}
 
 
-async def _conclude(report: Report, jobs: Jobs) -> None:
+async def conclude(report: Report, jobs: Jobs) -> None:
+    """Raises what the end of the run means for its job."""
     if isinstance(report.error, Transient) and (wait := report.error.retry_after or 0.0) > LONG_WAIT:
         await jobs.hold(report.stream.source, wait, report.reason)
         raise Again(report.reason, wait)

@@ -141,3 +141,17 @@ async def test_a_record_that_a_filter_leaves_out_now_is_no_leftover(api: FakeApi
     serve(api, order(1, state="open"))
     gone = kinds((await ingest("verify", "--json", code=1)).json)
     assert gone[("log", "extra")] == gone[("store", "extra")] == ["shop:orders:2@shop@1"]
+
+
+async def test_what_lies_before_the_first_value_is_not_left_over(api: FakeApi, tmp_path: Path) -> None:
+    """A backfill may have read it; a listing from the first value on does not have it."""
+    incremental = "{type: timestamp, field: at, since: {param: since%s}}"
+    await filled(_serving(api, tmp_path, incremental % "", order(1), order(5)))
+    ingest = _serving(api, tmp_path, incremental % ", first: 2024-01-03", order(5))
+    [found] = (await ingest("verify", "--json")).json
+    assert (found["right"], found["findings"]) == (True, [])
+
+
+def _serving(api: FakeApi, folder: Path, incremental: str, *records: dict[str, Any]) -> Ingest:
+    serve(api, *records)
+    return configured(folder, api, EMBEDDED, "shop", incremental=incremental)

@@ -17,11 +17,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from checkpoints import Claim, StreamId
+from checkpoints.jobs import Job
+from checkpoints.jobs.sqlite import SqliteJobs
 from ingest.backfill import Payload, Slice, job
+from ingest.backfill.handler import handler
 from ingest.backfill.plan import Plan, Wanted, plan
-from ingest.errors import ConfigError, StoreUnavailable
+from ingest.errors import ConfigError, SourceRefused, StoreUnavailable
 from ingest.eventlog.place import located
 from ingest.eventlog.sqlite import SqliteAdmin
+from ingest.jobs.handler import Again
 from ingest.poller import Target
 from ingest.report import Outcome, Report
 from ingest.run import Runner, Stream
@@ -467,3 +471,61 @@ async def test_children_are_listed_for_every_parent_each_in_its_part_of_the_rang
     assert set(found) == {f"a|{n}" for n in range(45)} | {f"b|{n}" for n in range(20, 65)}
     assert found.total() == 90 + 20  # the page in flight once more
     assert PART not in await state(sqlite_path)
+
+
+# ---- as a job
+
+
+async def work(one: Process, api: FakeApi, job: Job, stop: asyncio.Event | None = None) -> list[Any]:
+    """What it said of its progress."""
+    said = list[Any]()
+    async with opened_family(api.url, KEYS) as family:
+
+        async def open_slice(name: StreamId, slice: Slice, note: str) -> Stream:
+            target = Target(name, TOPIC, 100_000, slice.name)
+            return Stream(target, family.part(name.stream, slice.stretch), 0.0, once=note)
+
+        locate = partial(located, SqliteAdmin(one.database))
+        runner = Runner(one.publisher, one.checkpoints, one.leases, one.holder, locate, lease_ttl=TTL)
+        handle = handler(runner, open_slice, SqliteJobs(one.database)).work
+        await handle(job, said.append, stop or asyncio.Event())
+    return said
+
+
+def claimed(payload: bytes | None = None) -> Job:
+    made = job("api", "events", SPAN, "backfill", 0.0)
+    return Job(7, 1, made.kind, made.source, made.queue, payload or made.payload, 1, 10, 0.0, 0.0)
+
+
+async def test_a_slice_says_how_far_it_is_and_is_done_once(api: FakeApi, sqlite_path: Path) -> None:
+    every_minute(api, range(90))
+    async with process(sqlite_path) as one:
+        said = await work(one, api, claimed())
+        assert said[-1] == {
+            "pages": 3, "events": 60, "unchanged": 0, "skipped": 0, "position": times.rfc3339(SPAN.stretch.end)
+        }  # fmt: skip
+        assert next(iter(await one.checkpoints.history(PART))).note == "read by the backfill of job 7"
+        api.requests.clear()
+        assert await work(one, api, claimed()) == []  # only the job's row did not know
+        assert api.requests == []
+
+
+async def test_a_slice_that_is_stopped_or_in_other_hands_comes_again(api: FakeApi, sqlite_path: Path) -> None:
+    every_minute(api, range(90))
+    stopped = asyncio.Event()
+    stopped.set()
+    async with process(sqlite_path) as one, process(sqlite_path) as other:
+        with pytest.raises(Again, match="stopped"):
+            await work(one, api, claimed(), stopped)
+        assert await other.checkpoints.claim(PART, other.holder, TTL) is not None
+        with pytest.raises(Again, match="another process reads the slice"):
+            await work(one, api, claimed())
+
+
+async def test_a_slice_that_is_refused_is_dead_and_a_payload_that_is_none_too(api: FakeApi, sqlite_path: Path) -> None:
+    api.routes["/events"] = reply("{}", 403)
+    async with process(sqlite_path) as one:
+        with pytest.raises(SourceRefused):
+            await work(one, api, claimed())
+        with pytest.raises(ConfigError, match="names a stream, `from` and `to`"):
+            await work(one, api, claimed(b"{}"))
