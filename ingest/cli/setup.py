@@ -13,7 +13,6 @@ import typer
 from consumers.run import matching
 from ingest.cli import connect
 from ingest.cli.context import ConfigOption, loaded, with_app
-from ingest.cli.schedules_shown import schedules
 from ingest.config import placeholders
 from ingest.config.addresses import KafkaAddress, SqliteAddress, addresses, alone_beside_kafka
 from ingest.config.credentials import credentials
@@ -51,6 +50,8 @@ def check(
     ] = False,
 ) -> None:
     """Say everything that is wrong with the configuration. Every mistake as file:line:column."""
+    from ingest.cli.schedules_shown import schedules  # the other verbs do without
+
     configuration = loaded(config)
     parts = configuration.config
     sources, consumers, tasks = parts.sources, parts.consumers, parts.tasks

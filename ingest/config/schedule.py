@@ -1,13 +1,15 @@
 """When something is done again and again: `every` or `cron`, and what becomes of a time at which it was not done."""
 
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
 from ingest.config.part import Mistake, Part
 from ingest.config.values import Count, Duration, Interval, Zone
-from ingest.jobs.cron import Cron
+
+if TYPE_CHECKING:
+    from ingest.jobs.cron import Cron
 
 STANDING = 10.0  # seconds; what is done more often is done by one process that stands by, without ticks
 DEFAULT_EVERY = 300.0  # seconds
@@ -16,7 +18,13 @@ DEFAULT_EVERY = 300.0  # seconds
 def _cron(text: str) -> str:
     if "${" in text:
         raise ValueError("a cron expression holds no reference")
-    return Cron(text).text
+    return _read(text).text
+
+
+def _read(text: str) -> "Cron":
+    from ingest.jobs.cron import Cron  # a file without one does without
+
+    return Cron(text)
 
 
 CronText = Annotated[str, AfterValidator(_cron), Field(examples=["0 6 * * 1-5", "*/15 * * * *"])]
@@ -61,7 +69,7 @@ class Scheduled(Part):
             for key in ("timezone", "dst"):
                 if key in self.model_fields_set:
                     yield key, f"`{key}` is of `cron`, which is not here: `every` knows no time of day"
-        elif "dst" in self.model_fields_set and Cron(self.cron).elapsed:
+        elif "dst" in self.model_fields_set and _read(self.cron).elapsed:
             yield "dst", f"`{self.cron}` is for every hour of the day and goes by elapsed time: `dst` means nothing"
         if "max_catch_up" in self.model_fields_set and self.catch_up != "all":
             yield "max_catch_up", f"`max_catch_up` is of `catch_up: all`; here it is `{self.catch_up}`"
