@@ -44,7 +44,7 @@ def backfill(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read a range of a stream in durable slices; its own cursor is not touched. 1 when a slice is dead."""
+    """Read a range of a stream, in slices that workers share. Its own cursor is not touched; 1 when a slice is dead."""
     configuration = loaded(config)
     name = StreamId(source, stream)
 
