@@ -105,7 +105,7 @@ class Exchange:
             if standing is Standing.FOREIGN:
                 sent = self._bare(asked, credentials)
             else:
-                sent = await credentials.prepare(asked)
+                sent = await self._prepared(asked, credentials)
                 if sent.url != asked.url:
                     self._standing(sent.url)  # as the client reads it, whatever was put into it
             began = time.monotonic()
@@ -124,6 +124,12 @@ class Exchange:
                 raise SourceChanged(f"{self._shown(asked)}: a redirect ({response.status}) from https to http")
             asked = replace(asked, url=following)
         raise SourceChanged(f"{self._shown(request)}: more than {MAX_REDIRECTS} redirects")
+
+    async def _prepared(self, request: Request, credentials: Credentials) -> Request:
+        try:
+            return await credentials.prepare(request)
+        except httpx.InvalidURL as exc:  # what signs a URL takes it apart
+            raise self._invalid(request, exc) from None
 
     def _bare(self, request: Request, credentials: Credentials) -> Request:
         """For a host that gets no credentials: no header, no parameter and no body of ours."""
@@ -195,7 +201,10 @@ class Exchange:
                 extensions={"trace": opened},
             )
         except httpx.InvalidURL as exc:
-            raise SourceChanged(f"{self._shown(request)!r}: {self._redactor.scrub(str(exc))}") from None
+            raise self._invalid(request, exc) from None
+
+    def _invalid(self, request: Request, exc: httpx.InvalidURL) -> SourceChanged:
+        return SourceChanged(f"{self._shown(request)!r}: {self._redactor.scrub(str(exc))}")
 
     def _standing(self, url: str) -> Standing:
         try:
