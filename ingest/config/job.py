@@ -116,6 +116,11 @@ class Job(Part):
             if name.startswith("job."):
                 yield ".".join(("create", *path)), f"nothing fills `{{{name}}}`: there is no job yet"
 
+    def of_the_report(self) -> "Job":
+        """As far as it shapes what is read: not how long it is waited for."""
+        poll = self.poll.model_copy(update={"every": 0.0, "timeout": 0.0})
+        return self.model_copy(update={"poll": poll})
+
     def of_the_creation(self) -> Found:
         """Placeholders of the request that creates it."""
         create = self.create

@@ -150,7 +150,7 @@ def fingerprint(source: Source, stream: Stream, scrub: Callable[[str], str]) -> 
     if stream.deletes is not None and stream.deletes.sweep is not None:
         shape["sweep"] = stream.deletes.sweep.params
     if stream.job is not None:
-        shape["job"] = repr(stream.job)
+        shape["job"] = repr(stream.job.of_the_report())
     text = msgspec.json.encode(shape, order="sorted", enc_hook=str).decode()
     return hashlib.blake2b(scrub(text).encode(), digest_size=8).hexdigest()
 

@@ -1,5 +1,6 @@
 """Reports that an API makes meanwhile: one job for each listing, whatever happens on the way, its file read whole."""
 
+import asyncio
 import gzip
 import json
 from collections.abc import AsyncIterator
@@ -176,6 +177,23 @@ async def test_a_crash_creates_no_other_job_once_it_is_saved(
     assert report.outcome is Outcome.COMPLETE
     assert ("POST /reports" in office.asked()) is (not saved or done)
     assert set(await logged(path)) == {"1", "2"}
+
+
+async def test_a_run_that_is_stopped_while_it_waits_leaves_the_job_to_the_next(office: Office, path: Path) -> None:
+    stop, answer = asyncio.Event(), office._answer
+
+    def stopping(request: Request) -> Answer:
+        if request.method == "GET":
+            stop.set()
+        return answer(request)
+
+    office._answer, office.wait = stopping, 1000  # type: ignore[method-assign]
+    async with process(path) as one:
+        report = await one.poll(office.url, {**KEYS, "job": {**JOB, "poll": {**JOB["poll"], "every": "1h"}}}, stop=stop)
+    assert (report.outcome, report.reason) == (Outcome.INCOMPLETE, "stopped by a signal")
+    office.left["j1"] = 0
+    assert (await poll(path, office.url, KEYS)).outcome is Outcome.COMPLETE
+    assert len(office.orders) == 1
 
 
 async def test_a_job_that_the_api_no_longer_knows_is_created_again_once(office: Office, path: Path) -> None:
