@@ -8,6 +8,9 @@ from checkpoints.jobs import Overlap, State
 GUARD: Mapping[Overlap, str] = {one: one.value for one in Overlap if one is not Overlap.ALLOW}
 """What the job's row has, for the database to keep others out."""
 
+SUPERSEDED = "cancelled: the next tick of its schedule came"
+"""The note of a job whose schedule says cancel_previous."""
+
 
 class Live(NamedTuple):
     id: int

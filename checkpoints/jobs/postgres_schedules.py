@@ -20,7 +20,7 @@ from checkpoints.jobs import (
     Tick,
     TickOutcome,
 )
-from checkpoints.jobs.overlap import GUARD, Live, in_the_way, why
+from checkpoints.jobs.overlap import GUARD, SUPERSEDED, Live, in_the_way, why
 from checkpoints.jobs.postgres_exchange import CHANNEL
 from checkpoints.jobs.postgres_folding import fold
 from ingest.errors import ConfigError
@@ -92,7 +92,8 @@ class PostgresSchedules:
             live = await _live(connection, id, overlap)
             if in_the_way(overlap, live) is not None:
                 return None
-            made = await _add_jobs(connection, id, job, overlap, [(None, None, job.run_at)], live)
+            note = f"triggered by {decided_by}"
+            made = await _add_jobs(connection, id, job, overlap, [(None, None, job.run_at)], live, note)
             return made[0]
 
     async def pause(self, id: str, note: str | None) -> bool:
@@ -204,7 +205,7 @@ async def _live(connection: "Connection", id: str, overlap: Overlap) -> list[Liv
 
 async def _add_jobs(
     connection: "Connection", id: str, job: NewJob, overlap: Overlap,
-    wanted: Sequence[tuple[float | None, float | None, float | None]], live: Sequence[Live],
+    wanted: Sequence[tuple[float | None, float | None, float | None]], live: Sequence[Live], note: str | None = None,
 ) -> list[int | None]:  # fmt: skip
     """One for each (tick_at, tick_from, run_at); None where a job that was made just before is in the way."""
     rows = await connection.fetch(
@@ -215,10 +216,10 @@ async def _add_jobs(
             known AS (INSERT INTO ingest.sources (name) VALUES ($2) ON CONFLICT DO NOTHING),
             added AS (
                 INSERT INTO ingest.jobs (id, kind, source, queue, payload, priority, max_attempts, schedule, overlap,
-                    tick_at, tick_from, run_at)
+                    tick_at, tick_from, run_at, note)
                 OVERRIDING SYSTEM VALUE
                 SELECT id, $1, $2, $3, $4::text::json, $5, $6, $7, $8, to_timestamp(tick_at), to_timestamp(tick_from),
-                    coalesce(to_timestamp(run_at), clock_timestamp())
+                    coalesce(to_timestamp(run_at), clock_timestamp()), $12
                 FROM row ORDER BY n ON CONFLICT DO NOTHING RETURNING id, run_at)
             SELECT n, added.id, CASE WHEN added.run_at <= clock_timestamp() THEN pg_notify('{CHANNEL}', '') END
             FROM added JOIN row USING (id)""",
@@ -231,6 +232,7 @@ async def _add_jobs(
         id,
         GUARD.get(overlap),
         *(list(column) for column in zip(*wanted, strict=True)) if wanted else ([], [], []),
+        note,
     )
     made = {row["n"]: row["id"] for row in rows}
     if made and overlap is Overlap.CANCEL_PREVIOUS:
@@ -245,12 +247,13 @@ async def _cancel(connection: "Connection", live: Sequence[Live]) -> None:
                SELECT id FROM ingest.jobs
                WHERE id = ANY ($1::bigint[]) AND (state = 'running' OR state = 'pending' AND fence > 0)
                ORDER BY id FOR NO KEY UPDATE)
-           UPDATE ingest.jobs AS j SET cancel_requested = true,
+           UPDATE ingest.jobs AS j SET cancel_requested = true, note = $2,
                state = CASE WHEN state = 'pending' THEN 'dead' ELSE state END,
                dead_reason = CASE WHEN state = 'pending' THEN 'cancelled' END,
                finished_at = CASE WHEN state = 'pending' THEN clock_timestamp() END
            FROM previous WHERE j.id = previous.id
            RETURNING j.id, j.state""",
         [one.id for one in live],
+        SUPERSEDED,
     )
     await fold(connection, [row["id"] for row in dead if row["state"] == State.DEAD])

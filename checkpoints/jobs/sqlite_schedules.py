@@ -21,7 +21,7 @@ from checkpoints.jobs import (
     Tick,
     TickOutcome,
 )
-from checkpoints.jobs.overlap import GUARD, Live, in_the_way, why
+from checkpoints.jobs.overlap import GUARD, SUPERSEDED, Live, in_the_way, why
 from checkpoints.jobs.sqlite_folding import fold
 from checkpoints.jobs.sqlite_rows import array, millis, moment
 from ingest.errors import ConfigError
@@ -44,7 +44,7 @@ class SqliteSchedules:
         return await self._database.write(lambda connection: _fire(connection, firing, decided_by))
 
     async def trigger(self, id: str, job: NewJob, decided_by: str, overlap: Overlap) -> int | None:
-        return await self._database.write(lambda connection: _trigger(connection, id, job, overlap))
+        return await self._database.write(lambda connection: _trigger(connection, id, job, decided_by, overlap))
 
     async def pause(self, id: str, note: str | None) -> bool:
         def pause(connection: sqlite3.Connection) -> bool:
@@ -192,7 +192,7 @@ def _live(connection: sqlite3.Connection, id: str, overlap: Overlap) -> list[Liv
 
 def _add_job(
     connection: sqlite3.Connection, id: str, job: NewJob, overlap: Overlap, live: Sequence[Live], fire: Fire | None,
-    run_at: int, now: int,
+    run_at: int, now: int, note: str | None = None,
 ) -> int | None:  # fmt: skip
     """None: another job of the schedule is in the way."""
     if in_the_way(overlap, live) is not None:
@@ -200,13 +200,13 @@ def _add_job(
     connection.execute("INSERT INTO sources (name) VALUES (?) ON CONFLICT DO NOTHING", (job.source,))
     rows = connection.execute(
         """INSERT INTO jobs (kind, source, queue, payload, priority, run_at, max_attempts, schedule, tick_at, tick_from,
-               overlap, created_at)
-           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id""",
+               overlap, created_at, note)
+           VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id""",
         (
             job.kind, job.source, job.queue, job.payload.decode(), job.priority, run_at, job.max_attempts, id,
             None if fire is None else millis(fire.tick_at),
             None if fire is None or fire.tick_from is None else millis(fire.tick_from),
-            GUARD.get(overlap), now,
+            GUARD.get(overlap), now, note,
         ),
     ).fetchall()  # fmt: skip
     if not rows:
@@ -220,24 +220,25 @@ def _cancel(connection: sqlite3.Connection, live: Sequence[Live], now: int) -> N
     """A running job is asked to end; one that waits for another try has no other."""
     ids = array([one.id for one in live])
     connection.execute(
-        """UPDATE jobs SET cancel_requested = 1
-           WHERE id IN (SELECT value FROM json_each(?)) AND state = 'running'""",
-        (ids,),
+        """UPDATE jobs SET cancel_requested = 1, note = ?2
+           WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'running'""",
+        (ids, SUPERSEDED),
     )
     dead = connection.execute(
-        """UPDATE jobs SET state = 'dead', dead_reason = 'cancelled', finished_at = ?2
+        """UPDATE jobs SET state = 'dead', dead_reason = 'cancelled', finished_at = ?2, note = ?3
            WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'pending' AND fence > 0 RETURNING id""",
-        (ids, now),
+        (ids, now, SUPERSEDED),
     ).fetchall()
     fold(connection, [id for (id,) in dead])
 
 
-def _trigger(connection: sqlite3.Connection, id: str, job: NewJob, overlap: Overlap) -> int | None:
+def _trigger(connection: sqlite3.Connection, id: str, job: NewJob, decided_by: str, overlap: Overlap) -> int | None:
     if connection.execute("SELECT 1 FROM schedules WHERE id = ?", (id,)).fetchone() is None:
         raise ConfigError(f"there is no schedule `{id}`")
     now = moment(connection)
     run_at = now if job.run_at is None else millis(job.run_at)
-    return _add_job(connection, id, job, overlap, _live(connection, id, overlap), None, run_at, now)
+    live, note = _live(connection, id, overlap), f"triggered by {decided_by}"
+    return _add_job(connection, id, job, overlap, live, None, run_at, now, note)
 
 
 def _ticks(connection: sqlite3.Connection, id: str, outcomes: Sequence[TickOutcome], limit: int) -> list[Tick]:

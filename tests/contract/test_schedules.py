@@ -290,7 +290,9 @@ async def test_a_tick_that_comes_while_a_job_runs_or_waits_for_another_try(
     [claimed] = await claim(state.jobs)
     fired = await schedules.fire(await firing(schedules, 1.0, overlap=overlap), BY)
     assert (await ledger(schedules))[-1][3] == (running and running.format(first))
-    assert (await one_row(state, "cancel_requested", first))[0] == (overlap is Overlap.CANCEL_PREVIOUS)
+    cancelled = overlap is Overlap.CANCEL_PREVIOUS
+    said = (True, "cancelled: the next tick of its schedule came") if cancelled else (False, None)
+    assert await one_row(state, "cancel_requested, note", first) == said
     for _, second in fired.enqueued:
         await rows(state, f"DELETE FROM ingest.jobs WHERE id = {second} RETURNING id")
     await rows(state, f"UPDATE ingest.jobs SET cancel_requested = (1 = 0) WHERE id = {first} RETURNING id")
@@ -329,6 +331,7 @@ async def test_a_person_may_start_one_now_paused_or_not_but_not_against_the_poli
     assert await schedules.trigger(ID, JOB, BY, Overlap.SKIP) is None
     [found] = await claim(state.jobs)
     assert (found.id, found.schedule, found.tick_at) == (first, ID, None)
+    assert await one_row(state, "note", found.id) == (f"triggered by {BY}",)
     assert await ledger(schedules) == []
     second = await schedules.trigger(ID, JOB, BY, Overlap.QUEUE_ONE)
     assert second is not None
