@@ -24,6 +24,7 @@ from ingest.report import Report
 from ingest.sources import Notice, Page, SourceRecord, nothing_saved
 from ingest.sources.cursor import describe
 from ingest.sources.request import Request
+from ingest.telltale import masked
 
 if TYPE_CHECKING:
     from ingest.sources.exchange import Response
@@ -119,7 +120,7 @@ class _Previewed:
             "records": len(page.records),
             "refused": len(page.refused),
             "skipped": page.skipped,
-            "cursor": json.loads(REDACTOR.scrub(page.cursor.decode())),
+            "cursor": json.loads(masked(REDACTOR.scrub(page.cursor.decode()))),
             "notices": [notice.message for notice in page.notices],
             "shown": [
                 {**self.record(one), "payload": json.loads(one.value, parse_float=str)} for one in page.records[:shown]

@@ -20,6 +20,7 @@ from ingest.sources.request import Request
 from ingest.sources.rules import Rules, Told
 from ingest.sources.shelf import Reader
 from ingest.sources.transport import SHOWN, Limits, Transport
+from ingest.telltale import masked
 
 
 class Fetched(NamedTuple):
@@ -106,7 +107,7 @@ class Fetching:
 
     def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
-        begins = self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace"))[:SHOWN]
+        begins = masked(self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace")))[:SHOWN]
         one_line = self._stream.format == "auto" and not self._stream.records.path.steps and answer.body[:1] == b"{"
         hint = "; if that is one record of JSON Lines, write `format: jsonl`" if one_line else ""
         return SourceChanged(

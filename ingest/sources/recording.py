@@ -17,6 +17,7 @@ from ingest.redaction import MASK, Redactor
 from ingest.sources.exchange import Response
 from ingest.sources.hosts import Standing
 from ingest.sources.request import Request
+from ingest.telltale import masked, masked_headers
 
 PACKED = ("content-encoding", "transfer-encoding", "content-length")  # a body is kept unpacked
 
@@ -26,7 +27,7 @@ def shown(sent: Request, response: Response, redactor: Redactor) -> dict[str, An
     return {
         "request": {
             "method": sent.method,
-            "url": redactor.scrub(sent.url),
+            "url": _told(sent.url, redactor),
             "headers": _scrubbed(sent.headers, redactor),
             **({} if sent.body is None else _body(sent.body, redactor)),
         },
@@ -39,15 +40,20 @@ def shown(sent: Request, response: Response, redactor: Redactor) -> dict[str, An
 
 
 def _scrubbed(headers: Mapping[str, str], redactor: Redactor) -> dict[str, str]:
-    kept = {name: value for name, value in headers.items() if name not in PACKED}
-    return {name: MASK if name in ("set-cookie", "cookie") else redactor.scrub(value) for name, value in kept.items()}
+    kept = {name: redactor.scrub(value) for name, value in headers.items() if name not in PACKED}
+    return masked_headers(kept)
+
+
+def _told(text: str, redactor: Redactor) -> str:
+    """Without the secrets that we know, and those that only their names tell."""
+    return masked(redactor.scrub(text))
 
 
 def _body(body: bytes, redactor: Redactor) -> dict[str, str]:
     try:
-        return {"body": redactor.scrub(body.decode())}
+        return {"body": _told(body.decode(), redactor)}
     except UnicodeDecodeError:
-        text = redactor.scrub(body.decode("latin-1"))
+        text = _told(body.decode("latin-1"), redactor)
         return {"body_base64": base64.b64encode(text.encode("latin-1")).decode()}
 
 
@@ -120,7 +126,7 @@ class Recording(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         body = _body(request.content, self._redactor)
-        key = request.method, _bare(self._redactor.scrub(str(request.url))), "".join(body.values())
+        key = request.method, _bare(_told(str(request.url), self._redactor)), "".join(body.values())
         answers = self._answers.get(key)
         if answers is None:
             raise ConfigError(f"{self._folder} holds no answer to {key[0]} {key[1]}")

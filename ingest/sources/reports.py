@@ -33,6 +33,7 @@ from ingest.sources.rules import Told as Answered
 from ingest.sources.template import Template
 from ingest.sources.times import MICROS, parse_rfc3339, stamp
 from ingest.sources.transport import Limits, Transport
+from ingest.telltale import masked
 
 NOT_FOUND, ACCEPTED = 404, 202
 FRESH = 60.0  # seconds for which an API may not know a job yet that it has just created
@@ -201,7 +202,8 @@ class Reports:
     def _said(self, told: _Told) -> str:
         """A URL in it may be all that it takes to get a report."""
         response = told.response
-        begins = _SIGNED.sub(rf"\1{MASK}", self._redactor.scrub(response.body[:5000].decode("utf-8", "replace")))[:200]
+        text = masked(self._redactor.scrub(response.body[:5000].decode("utf-8", "replace")))
+        begins = _SIGNED.sub(rf"\1{MASK}", text)[:200]
         return f"{self._transport.shown(response.request)} answered {response.status} ({begins!r})"
 
 

@@ -31,6 +31,7 @@ from ingest.sources.hosts import Hosts
 from ingest.sources.request import Request
 from ingest.sources.rules import Ruled, Rules
 from ingest.sources.waiter import too_long
+from ingest.telltale import masked
 from ingest.tls import UnfitFile
 
 T = TypeVar("T")
@@ -202,7 +203,7 @@ class Transport:
         return Ruled(action, said, response.status)
 
     def _said(self, response: Response) -> str:
-        text = self._redactor.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
+        text = masked(self._redactor.scrub(response.body[: 10 * SHOWN].decode("utf-8", "replace")))[:SHOWN]
         return self._redactor.scrub(f"{_described(response)}: {text!r}")
 
 

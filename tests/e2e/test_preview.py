@@ -86,6 +86,21 @@ async def test_exchanges_are_shown_and_kept_without_secrets_and_answer_without_t
     assert without_times(again.out) == without_times(live.out)
 
 
+async def test_credentials_that_an_api_hands_out_are_neither_shown_nor_kept_and_its_pages_are_found_again(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    new = "n3w-cr3dential"
+    link = f"/orders?access_token={new}&token=t2"
+    rows = [{"data": [{"id": 1}], "next": link, "id_token": new}, {"data": [{"id": 2}]}]
+    say(api, [reply(json.dumps(row), set_cookie=f"sid={new}", x_auth_token=new) for row in rows], "/orders")
+    ingest, asked = configured(tmp_path, api), ("preview", "-s", "shop", "-t", "orders", "--json")
+    live = await ingest(*asked, "--http", "--save", "kept")
+    assert api.requests[1].target == link
+    assert new not in live.out + live.err + "".join(file.read_text() for file in (tmp_path / "kept").iterdir())
+    again = await ingest(*asked, "--replay", "kept")
+    assert ['"id": 1' in again.out, '"id": 2' in again.out, len(api.requests)] == [True, True, 2]
+
+
 async def test_an_exchange_that_was_not_kept_is_an_error_that_names_it(api: FakeApi, tmp_path: Path) -> None:
     ingest = configured(tmp_path, api)
     await ingest("preview", "-s", "shop", "-t", "orders", "-p", "1", "--save", "kept")
