@@ -25,6 +25,7 @@ with lightly():
         migrate,
         preview,
         run,
+        schedules,
         setup,
         source,
         topics,
@@ -57,6 +58,7 @@ for verb in VERBS:
 app.add_typer(checkpoints.app, name="checkpoints")
 app.add_typer(topics.app, name="topics")
 app.add_typer(jobs.app, name="jobs")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(source.app, name="source")
 
 

@@ -100,7 +100,15 @@ async def _kafka(app: App, about: str) -> list[Finding]:
 
 
 async def _queue(app: App) -> list[Finding]:
+    from ingest.cli.schedules import plans
     from ingest.doctor import queue
+    from ingest.jobs.why import late
 
-    desk = await app.desk()
-    return queue.examine(await desk.summary(), await desk.workers(), [])
+    desk, schedules, planned = await app.desk(), await app.schedules(), plans(app.loaded)
+    known = [(planned.get(one.id), one) for one in await schedules.load([]) if not one.paused]
+    ticking = [
+        queue.Ticking(one.id, plan.job.kind, plan.job.source, late(plan, one))
+        for plan, one in known
+        if plan is not None
+    ]
+    return queue.examine(await desk.summary(), await desk.workers(), ticking)
