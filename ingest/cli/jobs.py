@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from checkpoints.jobs import Enqueued, NewJob, State
+from checkpoints.jobs import State
 from checkpoints.jobs.desk import BATCH, Filter, JobDesk, Listed, Ruling, Summary, clean
 from ingest.app import App
 from ingest.cli import jobs_shown
-from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
+from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded
 from ingest.cli.desk import at_desk, person
 from ingest.cli.moments import point, seconds
 from ingest.cli.watching import WatchOption, looked
@@ -18,7 +18,6 @@ from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 
 SHOWN = 50  # jobs of a list
-KEEP_DONE, KEEP_TICKS = 14 * 86_400.0, 90 * 86_400.0  # seconds
 
 app = typer.Typer(help="Durable jobs.", rich_markup_mode=None)
 
@@ -159,7 +158,9 @@ def enqueue(
     run_at: Annotated[
         float | None, typer.Option("--run-at", parser=point, help="2026-12-01T06:00:00Z.", metavar="TIME")
     ] = None,
-    attempts: Annotated[int, typer.Option("--attempts", min=1, help="How often it is tried.")] = 5,
+    attempts: Annotated[
+        int | None, typer.Option("--attempts", min=1, help="How often it is tried; else as the task says.")
+    ] = None,
     dedupe_key: Annotated[
         str | None, typer.Option("--dedupe-key", help="None comes to be while one with it is pending or running.")
     ] = None,
@@ -169,45 +170,44 @@ def enqueue(
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Put a job into the queue; workers take it."""
+    """Put a job into the queue. Workers take it."""
+    from ingest.jobs import enqueue as put
+
     try:
-        json.loads(payload)
+        parsed = json.loads(payload)
     except ValueError as exc:
         raise typer.BadParameter(f"no JSON: {exc}", param_hint="--payload") from exc
-    task = kind.removeprefix("task:")
-    new = NewJob(
-        kind, source or task, payload.encode(), queue or ("default" if task == kind else "tasks"), priority, run_at,
-        attempts, dedupe_key, dedupe_for,
+    if not isinstance(parsed, dict):
+        raise typer.BadParameter("write an object: {…}", param_hint="--payload")
+    loaded(config)
+    found = put(
+        kind, parsed, run_at=run_at, dedupe_key=dedupe_key, dedupe_for=dedupe_for, source=source, queue=queue,
+        priority=priority, attempts=attempts, config=config,
     )  # fmt: skip
-
-    async def work(opened: App) -> Enqueued:
-        [enqueued] = await (await opened.jobs()).enqueue([new])
-        return enqueued
-
-    enqueued = with_app(loaded(config), work)
     if as_json:
-        print(json.dumps(enqueued._asdict()))
+        print(json.dumps(found._asdict()))
         return
-    typer.echo(
-        f"job {enqueued.id}" if enqueued.fresh else f"job {enqueued.id} has this dedupe key: nothing is enqueued"
-    )
+    typer.echo(f"job {found.id}" if found.fresh else f"job {found.id} has this dedupe key: nothing is enqueued")
 
 
 @app.command()
 def cleanup(
     keep_done: Annotated[
-        float | None, typer.Option("--keep-done", parser=seconds, help="What was done; else 14d.", metavar="DURATION")
+        float | None,
+        typer.Option("--keep-done", parser=seconds, help="What was done; else `jobs.keep_done`.", metavar="DURATION"),
     ] = None,
     keep_ticks: Annotated[
-        float | None, typer.Option("--keep-ticks", parser=seconds, help="Of schedules; else 90d.", metavar="DURATION")
+        float | None, typer.Option("--keep-ticks", parser=seconds, help="Else `jobs.keep_ticks`.", metavar="DURATION")
     ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete what is old, in small transactions; workers do it by themselves. Dead jobs stay."""
-    done = KEEP_DONE if keep_done is None else keep_done
-    decided = KEEP_TICKS if keep_ticks is None else keep_ticks
-    swept = at_desk(loaded(config), lambda desk: clean(desk, done, decided))
+    configuration = loaded(config)
+    plan = configuration.config.jobs
+    done = plan.keep_done if keep_done is None else keep_done
+    decided = plan.keep_ticks if keep_ticks is None else keep_ticks
+    swept = at_desk(configuration, lambda desk: clean(desk, done, decided))
     if as_json:
         print(json.dumps({"jobs": swept.jobs, "ticks": swept.ticks}))
         return

@@ -4,7 +4,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import typer
 
@@ -19,10 +19,9 @@ from ingest.cli.watching import WatchOption, looked
 from ingest.config.loader import Loaded
 from ingest.config.messages import suggestion
 from ingest.errors import ConfigError
-from ingest.jobs import why as why_
-from ingest.jobs.firing import Plan
-from ingest.jobs.plans import of_sources
-from ingest.jobs.preview import coming, remarks
+
+if TYPE_CHECKING:  # a start does without: cron and time zones take long to import
+    from ingest.jobs.firing import Plan
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False, watch: Watch
     looked(configuration, look, lambda lines: _listed(lines, as_json), watch=watch)
 
 
-async def _line(schedules: Schedules, one: Schedule, plan: Plan | None) -> Line:
+async def _line(schedules: Schedules, one: Schedule, plan: "Plan | None") -> Line:
     last = [*await schedules.ticks(one.id, (), 1)]
     skipped = await schedules.ticks(one.id, SKIPPED, RECENT)
     lately = sum(tick.covers for tick in skipped if tick.decided_at > one.now - DAY)
@@ -112,6 +111,8 @@ def next_(
     as_json: JsonOption = False,
 ) -> None:
     """When it ticks, by the configuration alone; with what happens on days on which clocks are set."""
+    from ingest.jobs.preview import coming, remarks
+
     configuration = loaded(config)
     plan = _planned(configuration, id)
     now = time.time() if since is None else since
@@ -168,10 +169,12 @@ def why(
     as_json: JsonOption = False,
 ) -> None:
     """Why it did not fire, or when it will: everything that may be in its way."""
+    from ingest.jobs.why import Known, decided, reasons
+
     configuration = loaded(config)
     plan = plans(configuration).get(id)
 
-    async def look(opened: App) -> tuple[why_.Known, Sequence[Tick]]:
+    async def look(opened: App) -> tuple[Known, Sequence[Tick]]:
         schedules, desk = await opened.schedules(), await opened.desk()
         found = [*await schedules.load([id])]
         if not found and plan is None:
@@ -182,7 +185,7 @@ def why(
         running = None if schedule is None or schedule.running is None else await desk.show(schedule.running)
         source = plan.job.source if plan is not None else jobs[0].source if jobs else None
         summary = next((one for one in (await desk.summary()).sources if one.source == source), None)
-        known = why_.Known(
+        known = Known(
             plan, schedule, ours, summary, await desk.workers(), running and running.row, jobs[0] if jobs else None
         )
         return known, await schedules.ticks(id, (), RECENT)
@@ -190,9 +193,9 @@ def why(
     known, recent = with_app(configuration, look)
     now = known.ours if known.schedule is None else known.schedule.now
     shown = partial(moment, now=now)
-    lines = list(why_.reasons(known, shown))
+    lines = list(reasons(known, shown))
     if recent or at is not None:
-        lines.insert(1, why_.decided(recent, now if at is None else at, plan, shown))
+        lines.insert(1, decided(recent, now if at is None else at, plan, shown))
     if as_json:
         print(json.dumps({"id": id, "now": iso(now), "reasons": lines}, indent=2))
         return
@@ -261,12 +264,15 @@ def resume(
     typer.echo(f"{id}: goes on {'from where it was paused' if catch_up else 'from now'}")
 
 
-def plans(configuration: Loaded) -> dict[str, Plan]:
+def plans(configuration: Loaded) -> "dict[str, Plan]":
     """Every schedule of the configuration, by its id."""
-    return {plan.id: plan for plan in of_sources(configuration.config.sources)}
+    from ingest.jobs.plans import of_sources, of_tasks
+
+    parts = configuration.config
+    return {plan.id: plan for plan in (*of_sources(parts.sources), *of_tasks(parts.tasks))}
 
 
-def _planned(configuration: Loaded, id: str) -> Plan:
+def _planned(configuration: Loaded, id: str) -> "Plan":
     planned = plans(configuration)
     if id in planned:
         return planned[id]

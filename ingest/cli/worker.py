@@ -10,6 +10,7 @@ from checkpoints.jobs import Outcome
 from ingest.app import App
 from ingest.cli.context import ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.ops import OpsOption, listening
+from ingest.cli.telling import telling
 from ingest.imports import lightly
 from ingest.jobs.tally import Tally
 from ingest.signals import stopping
@@ -55,6 +56,7 @@ def worker(
         readiness = Readiness()
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
+            await stack.enter_async_context(telling(app, once=once))
             stop = (await stack.enter_async_context(stopping())).stop
             opened = await open_worker(app, stack, selection, slots or app.config.jobs.slots, readiness)
             readiness.started = True

@@ -22,6 +22,7 @@ T = TypeVar("T")
 FILE = """
 version: 1
 sources: {shop: {base_url: "https://api.example.com", streams: {orders: {path: /o, records: $}}}}
+tasks: {report: {call: "reports:monthly"}}
 """
 WORKER = Worker("host:1:a", "host", 1, "1.0", slots=4, sources=["shop"])
 DAY = 86_400.0  # seconds
@@ -155,7 +156,9 @@ def test_a_job_is_enqueued_once_for_its_dedupe_key(folder: Path) -> None:
     assert "nothing is enqueued" in output(*arguments)
     found = data("jobs", "show", first["id"])
     assert (found["kind"], found["source"], found["payload"]) == ("task:report", "report", {"month": 3})
-    run("jobs", "enqueue", "task:report", "--payload", "{", code=2)
+    for payload in ("{", "[]"):
+        run("jobs", "enqueue", "task:report", "--payload", payload, code=2)
+    run("jobs", "enqueue", "task:reprot", code=2)
     run("jobs", "enqueue", "task:report", "--run-at", "2100-01-01T00:00", code=2)
 
 
