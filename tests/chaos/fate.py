@@ -80,6 +80,7 @@ class Fate:
 
     def inside_transaction(self) -> None:
         if self.inside:
+            self.inside = False  # a save that is refused has a second transaction, which asks why
             self.strike()
 
     def behind_transaction(self) -> None:

@@ -223,21 +223,24 @@ def test_only_a_process_that_has_said_nothing_may_end_by_sigterm_itself() -> Non
     assert operations_complaints([STRUCK, HEALED, {**ended, "silent": False}], [FAULT])
 
 
-def kept_from_writing(process: str = "poller-1-001", *, locked: float, asked: float, released: float) -> list[str]:
+def kept_from_writing(
+    process: str = "poller-1-001", *, locked: float, asked: float, released: float, kind: str = "file_lock"
+) -> list[str]:
     """What is said of a process that was asked to stop at `asked` and ended with 1 when its grace was over, while the
-    file was locked from `locked` to `released`."""
-    fault = Fault(0, 5.0, "file_lock", "file", 40.0)
+    file was locked, or Postgres away, from `locked` to `released`."""
+    fault = Fault(0, 5.0, kind, "file", 40.0)
     lines: list[dict[str, Any]] = [
-        {"t": locked, "what": "struck", "n": 0, "kind": "file_lock"},
+        {"t": locked, "what": "struck", "n": 0, "kind": kind},
         {"t": asked, "what": "asked to stop", "process": process},
         {"t": asked + GRACE, "what": "ended", "process": process, "code": 1, "silent": False},
-        {"t": released, "what": "healed", "n": 0, "kind": "file_lock"},
+        {"t": released, "what": "healed", "n": 0, "kind": kind},
     ]
     return operations_complaints(lines, [fault])
 
 
-def test_a_poller_that_was_kept_from_writing_for_all_of_its_grace_may_end_with_1() -> None:
-    assert kept_from_writing(locked=100.0, asked=101.0, released=101.0 + GRACE + 0.1) == []
+@pytest.mark.parametrize("kind", ["file_lock", "postgres_kill"])
+def test_a_poller_that_was_kept_from_writing_for_all_of_its_grace_may_end_with_1(kind: str) -> None:
+    assert kept_from_writing(locked=100.0, asked=101.0, released=101.0 + GRACE + 0.1, kind=kind) == []
 
 
 @pytest.mark.parametrize(
@@ -246,8 +249,9 @@ def test_a_poller_that_was_kept_from_writing_for_all_of_its_grace_may_end_with_1
         kept_from_writing(locked=100.0, asked=101.0, released=101.0 + GRACE - 0.1),
         kept_from_writing(locked=102.0, asked=101.0, released=150.0),
         kept_from_writing("consumer-1-001", locked=100.0, asked=101.0, released=150.0),
+        kept_from_writing(locked=100.0, asked=101.0, released=150.0, kind="net_delay"),
     ],
-    ids=["the lock was released in time", "the lock came later", "a consumer writes nothing that it must"],
+    ids=["released in time", "the lock came later", "a consumer writes nothing that it must", "it could write"],
 )
 def test_no_other_process_may_end_with_1_while_the_file_is_locked(found: list[str]) -> None:
     assert len(found) == 1
