@@ -36,8 +36,8 @@ GOOD_ENDS = frozenset({0, 3, -9})
 ASKED_TOO_EARLY = -15
 """By SIGTERM itself: good for a process that had not begun, and has said nothing."""
 GRACE_IS_OVER = 1
-KEEP_FROM_WRITING = ("file_lock", "postgres_kill", "postgres_restart", "postgres_freeze")
 """Good for a poller that was kept from writing for all of it."""
+KEEP_FROM_WRITING = ("file_lock", "postgres_kill", "postgres_restart", "postgres_freeze")
 
 
 @dataclass(frozen=True)
