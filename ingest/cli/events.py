@@ -10,11 +10,13 @@ from consumers.store import Query, Row
 from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import ConfigOption, loaded, with_app
+from ingest.cli.table import Spare
 
 SHOWN = 50  # newest rows of a table
 PAYLOAD_SHOWN = 60  # characters
 _EMPTY = "the store is empty: `ingest consume NAME --once` writes into it what `ingest run --once` brought into the log"
 _NONE_OF_THOSE = "the store has others; without options the newest are shown"
+SPARE = Spare(("occurred_at",), ("offset", "partition", "type", "topic", "occurred_at"))
 COLUMNS = ("event_id", "key", "type", "occurred_at", "topic", "partition", "offset", "payload")
 
 
@@ -43,7 +45,7 @@ def events(
                 sys.stdout.write(_line(row))
         else:
             found = [row async for row in store.events(query)]
-            show.rows(COLUMNS, [_cells(row) for row in found])
+            show.rows(COLUMNS, [_cells(row) for row in found], SPARE)
             print(f"{len(found):,} of {await store.count(query):,} events")
             if not found:
                 typer.echo(_EMPTY if not await store.count(Query()) else _NONE_OF_THOSE, err=True)

@@ -16,6 +16,7 @@ from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
 from ingest.cli.opened import open_source
+from ingest.cli.table import Spare
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 from ingest.event import deletion_id, event_id
@@ -34,6 +35,7 @@ PAGES = 3
 RECORDS = 5  # shown of each page, unless all are asked for
 HTTP_SHOWN = 2000  # characters of a body under --http
 WIDTH = 70  # characters of a record in the table
+SPARE = Spare(("position", "occurred at"), ("position", "partition", "occurred at"))
 COLUMNS = ("eventId", "key", "partition", "occurred at", "position", "record")
 
 
@@ -146,7 +148,7 @@ class _Plain:
         print(f"\npage {number}: {counts}; cursor after it: {describe(page.cursor)}")
         rows = [self._row(record) for record in page.records[: self._shown]]
         if rows:
-            show.rows(COLUMNS, rows)
+            show.rows(COLUMNS, rows, SPARE)
         if len(page.records) > len(rows) > 0:
             print(f"… and {len(page.records) - len(rows)} more")
         for refused in page.refused[: self._shown]:

@@ -12,14 +12,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from consumers.tally import Tally
+from ingest.cli import table
+from ingest.cli.table import Spare
 from ingest.report import Outcome, Report
 
 if TYPE_CHECKING:  # where nothing is drawn, Rich is not imported
     from rich.live import Live
-    from rich.table import Table
 
 LINE_EVERY = 10.0  # seconds between plain lines of one stream
 REFRESH = 4  # a second, on a terminal
+TOPICS = Spare(("dead letters",), ("group", "batches"))
+COLUMNS = ("stream", "pages", "events", "unchanged", "dead letters", "retries", "waiting", "cursor", "stopped because")
 
 
 class Progress:
@@ -80,7 +83,7 @@ def line(report: Report) -> str:
 
 def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], str]) -> None:
     if as_json:
-        rows = [
+        listed = [
             {
                 "source": r.stream.source, "stream": r.stream.stream,
                 "outcome": r.outcome.value, "reason": scrub(r.reason),
@@ -92,21 +95,19 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
             }
             for r in found
         ]  # fmt: skip
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(listed, indent=2))
         return
-    table = _table(
-        "stream", "pages", "events", "unchanged", "dead letters", "retries", "waiting", "cursor", "stopped because"
-    )
+    cells = []
     for r in found:
         moved = r.cursor_to or "-" if r.cursor_from in (None, r.cursor_to) else f"{r.cursor_from} → {r.cursor_to}"
         why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}: {scrub(r.reason)}"
-        table.add_row(
+        cells.append([
             str(r.stream), f"{r.pages:,}" + (f" ({r.gaps:,} left out)" if r.gaps else ""),
             f"{r.events:,}" + (f" ({r.deletes:,} deletes)" if r.deletes else ""),
             f"{r.unchanged:,}" + (f" ({r.skipped:,} skipped)" if r.skipped else ""),
             f"{r.dead_letters:,}", f"{r.retries:,}", f"{r.waited:.1f} s", moved, why,
-        )  # fmt: skip
-    _print(table)
+        ])  # fmt: skip
+    rows(COLUMNS, cells, Spare(("waiting", "retries", "dead letters"), ("cursor",)))
     for r in found:
         if r.outcome is Outcome.COMPLETE and r.events == r.dead_letters == 0:
             print(f"{r.stream}: nothing new")
@@ -114,42 +115,22 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
 
 def tallies(found: Sequence[Tally], *, as_json: bool) -> None:
     if as_json:
-        rows = [
+        listed = [
             {"topic": t.topic, "group": t.group, "batches": t.batches, "inserted": t.inserted,
              "duplicates": t.duplicates, "dead_letters": t.dead_letters, "trimmed": t.trimmed, "replaced": t.replaced}
             for t in found
         ]  # fmt: skip
-        print(json.dumps(rows, indent=2))
+        print(json.dumps(listed, indent=2))
         return
-    table = _table("topic", "group", "batches", "inserted", "duplicates", "dead letters")
-    for t in found:
-        table.add_row(t.topic, t.group, f"{t.batches:,}", f"{t.inserted:,}", f"{t.duplicates:,}", f"{t.dead_letters:,}")
-    _print(table)
+    cells = [
+        [t.topic, t.group, f"{t.batches:,}", f"{t.inserted:,}", f"{t.duplicates:,}", f"{t.dead_letters:,}"]
+        for t in found
+    ]
+    rows(("topic", "group", "batches", "inserted", "duplicates", "dead letters"), cells, TOPICS)
     for t in found:
         if t.lost():
             print(f"{t.topic}: LOST: {t.lost()}")
 
 
-def rows(columns: Sequence[str], found: Sequence[Sequence[str]]) -> None:
-    table = _table(*columns)
-    for row in found:
-        table.add_row(*row)
-    _print(table)
-
-
-def _table(*columns: str) -> "Table":
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _print(table: "Table") -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=200)
-    console.print(table)
+def rows(columns: Sequence[str], found: Sequence[Sequence[str]], spare: Spare = table.NONE) -> None:
+    table.show(columns, found, spare)

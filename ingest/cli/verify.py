@@ -14,6 +14,7 @@ from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
 from ingest.cli.opened import Opened, open_source
 from ingest.cli.run import SourceOption, StreamOption, select
+from ingest.cli.table import Spare
 from ingest.config.incremental import UNFILTERED
 from ingest.config.model import Incremental, Stream
 from ingest.errors import ConfigError
@@ -152,7 +153,7 @@ def _print(found: Sequence[Verified]) -> None:
             counts = {finding.kind: finding.total for finding in one.findings if finding.where == side}
             cells = [f"{counts[kind]:,}" if kind in counts else "-" for kind in kinds]
             rows.append([str(one.stream), side, f"{one.listed:,}", f"{one.dead_letters:,}", *cells])
-    show.rows(("stream", "compared with", "listed", "dead letters", *kinds), rows)
+    show.rows(("stream", "compared with", "listed", "dead letters", *kinds), rows, Spare(("dead letters", "repeated")))
     for one in found:
         for finding in one.findings:
             if finding.total:

@@ -66,6 +66,19 @@ async def test_it_says_why_the_listing_stopped_and_what_becomes_a_dead_letter(ap
     assert 'dead letter: `id` (id) is null or missing: {"id":null}' in done.out
 
 
+async def test_a_record_with_brackets_is_shown_as_it_is(api: FakeApi, tmp_path: Path) -> None:
+    record = {"id": "[red]1[/red]", "text": "[/none] [link"}
+    api.serve("orders", [record])
+    ingest = configured(tmp_path, api)
+    previewed = (await ingest("preview")).out
+    file = tmp_path / "ingest.yaml"
+    file.write_text(f'{file.read_text()}consumers: {{rows: {{kind: store, topics: ["shop.*"]}}}}\n')
+    await ingest("run", "--once")
+    await ingest("consume", "--once")
+    stored = (await ingest("events")).out
+    assert all(text in previewed and text in stored for text in record.values())
+
+
 async def test_exchanges_are_shown_and_kept_without_secrets_and_answer_without_the_api(
     api: FakeApi, tmp_path: Path
 ) -> None:
