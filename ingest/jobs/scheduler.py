@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from checkpoints.jobs import NEVER, Fired, Firing, Schedule, Schedules, TickOutcome
+from checkpoints.jobs import NEVER, NOT_CONFIGURED, Fired, Firing, Schedule, Schedules, TickOutcome
 from ingest import metrics
 from ingest.errors import IngestError, Transient
 from ingest.jobs.firing import Plan, decide
@@ -25,6 +25,7 @@ LOOK_EVERY = 1.0  # seconds at most between two looks: what a person paused, edi
 SPREAD = 0.02  # seconds: replicas do not all come to the same tick at once
 AGAIN_BASE, AGAIN_CAP = 0.5, 10.0  # seconds between looks while the database does not answer
 OVERSLEPT = 5.0  # seconds: the machine was suspended, or has no time for us
+CONTESTED = 60.0  # seconds that another process may have declared a schedule otherwise: it may be on its way out
 SET_BACK = 60.0  # seconds by which the database's clock is behind a tick that was decided
 
 MISSED = (TickOutcome.COALESCED, TickOutcome.SKIPPED_CATCHUP)
@@ -42,14 +43,16 @@ class _Looked(NamedTuple):
 @dataclass
 class Scheduler:
     """`owns`: what the ids of ours begin with; one in the database that does and is not among `plans` is no more.
-    `blocked` is told why nothing is scheduled at the moment, and None when it is again."""
+    `blocked` is told why nothing is scheduled at the moment, and None when it is again. `patience`: see CONTESTED."""
 
     schedules: Schedules
     plans: Sequence[Plan]
     owns: Sequence[str]
     name: str
     blocked: Callable[[str | None], None] = lambda _: None
+    patience: float = CONTESTED
     _looked: dict[str, _Looked] = field(default_factory=dict)
+    _contested: dict[str, float] = field(default_factory=dict)  # of a schedule, since when: time.monotonic()
     _warned: set[str] = field(default_factory=set)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -90,6 +93,8 @@ class Scheduler:
         now = max((schedule.now for schedule in known), default=0.0)
         for schedule in known:
             await self._decide(plans[schedule.id], schedule)
+        if plans.keys() - {schedule.id for schedule in known} or self._ours_again(plans, known):
+            await self.declare()
         pause = min((looked.until - now for looked in self._looked.values()), default=LOOK_EVERY)
         return min(LOOK_EVERY, max(0.0, pause - (time.monotonic() - loaded_at))) + random.uniform(0, SPREAD)
 
@@ -110,6 +115,18 @@ class Scheduler:
         cursor_at = known.cursor_at if firing is None else firing.cursor_to
         self._looked[known.id] = _Looked(cursor_at, known.resumed_at, known.now, until)
 
+    def _ours_again(self, plans: Mapping[str, Plan], known: Sequence[Schedule]) -> bool:
+        """Whether some have long been otherwise in the database than here. Of two processes with two files the one that
+        began last is followed; but it may be gone since, and nobody would fire what it declared."""
+        now = time.monotonic()
+        otherwise = [one.id for one in known if not _as_declared(plans[one.id], one)]
+        self._contested = {id: self._contested.get(id, now) for id in otherwise}
+        long = [id for id, since in self._contested.items() if now - since >= self.patience]
+        if long:
+            log.warning("schedules were declared otherwise by another process; ours again", schedules=", ".join(long))
+            self._contested.clear()
+        return bool(long)
+
     def _look_at_the_clock(self, known: Schedule) -> None:
         ahead = known.cursor_at - known.now
         if ahead <= SET_BACK:
@@ -121,6 +138,10 @@ class Scheduler:
                 schedule=known.id,
                 seconds=round(ahead),
             )
+
+
+def _as_declared(plan: Plan, known: Schedule) -> bool:
+    return known.digest == plan.declared.digest and not (known.paused and known.note == NOT_CONFIGURED)
 
 
 def told(known: Schedule, firing: Firing, fired: Fired) -> None:

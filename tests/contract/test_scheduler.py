@@ -13,7 +13,7 @@ from checkpoints.jobs import NewJob, Overlap, Schedule, Schedules, Tick
 from ingest.errors import StoreUnavailable
 from ingest.jobs.cron import Cron
 from ingest.jobs.firing import Plan, Policy
-from ingest.jobs.scheduler import Scheduler
+from ingest.jobs.scheduler import CONTESTED, Scheduler
 from ingest.jobs.ticks import Interval
 from migrations.runner import migrate
 from tests.contract.states import State, eventually, open_state
@@ -37,7 +37,9 @@ async def state(sqlite_path: Path) -> AsyncIterator[State]:
 
 
 @asynccontextmanager
-async def running(schedules: Schedules, plans: Sequence[Plan], owns: Sequence[str] = ("",)) -> AsyncIterator[list[str]]:
+async def running(
+    schedules: Schedules, plans: Sequence[Plan], owns: Sequence[str] = ("",), patience: float = CONTESTED
+) -> AsyncIterator[list[str]]:
     """Yields why nothing was scheduled, each time that it was said; at last that all is well."""
     stop, said = asyncio.Event(), list[str]()
 
@@ -45,7 +47,7 @@ async def running(schedules: Schedules, plans: Sequence[Plan], owns: Sequence[st
         if why is not None or (said and said[-1] != "well"):
             said.append(why or "well")
 
-    loop = asyncio.create_task(Scheduler(schedules, plans, owns, "host:1:a", blocked).run(stop))
+    loop = asyncio.create_task(Scheduler(schedules, plans, owns, "host:1:a", blocked, patience).run(stop))
     try:
         yield said
     finally:
@@ -98,6 +100,19 @@ async def test_what_a_person_pauses_edits_or_resumes_is_seen(state: State) -> No
         assert not (await state.schedules.load([OFTEN.id]))[0].paused
     async with running(state.schedules, [], ["a/"]):
         await eventually(lambda: gone(state))
+
+
+async def test_what_another_process_declared_otherwise_and_left_is_ours_again(state: State) -> None:
+    edited = Plan(OFTEN.id, "every 60ms", Interval(0.06, OFTEN.id), JOB, OFTEN.policy)
+    async with running(state.schedules, [OFTEN], patience=0.0):
+        await eventually(grows(state, OFTEN.id))
+        for others in ([edited.declared], []):
+            await state.schedules.declare(others)
+            await eventually(grows(state, OFTEN.id))
+            [known] = await state.schedules.load([OFTEN.id])
+            assert (known.digest, known.paused) == (OFTEN.declared.digest, False)
+        await rows(state, f"DELETE FROM ingest.schedules WHERE id = '{OFTEN.id}' RETURNING id")
+        await eventually(grows(state, OFTEN.id))
 
 
 async def gone(state: State) -> bool | None:
