@@ -160,7 +160,7 @@ class Database:
         if now < self._wal_look_at:
             return
         wal = Path(f"{self.path}-wal")
-        size = wal.stat().st_size if wal.exists() else 0
+        size = wal_bytes(self.path)
         if size <= WAL_LIMIT:
             return
         self._wal_look_at = now + WAL_LOOK_EVERY
@@ -181,6 +181,14 @@ class Database:
     def _data_version(self) -> int:
         with _translated(self.path):
             return int(self._read_connection.execute("PRAGMA data_version").fetchone()[0])
+
+
+def wal_bytes(path: Path) -> int:
+    """Of the WAL beside a database file; 0 where there is none."""
+    try:
+        return Path(f"{path}-wal").stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def _patiently(connection: sqlite3.Connection, statement: str) -> None:

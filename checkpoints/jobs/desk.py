@@ -148,6 +148,13 @@ class WorkerRow(msgspec.Struct, frozen=True):
     silent: float
 
 
+class Upkeep(NamedTuple):
+    """What slows a queue down when it grows; None where the engine has no such thing."""
+
+    wal_bytes: int | None  # SQLite
+    oldest_snapshot: float | None  # Postgres: seconds since the oldest transaction began that keeps dead rows; 0: none
+
+
 class Swept(NamedTuple):
     """Rows that are gone."""
 
@@ -196,6 +203,8 @@ class JobDesk(Protocol):
 
     async def limit(self, source: str, number: int | None) -> None:
         """So many at a time, instead of what the configuration says; None: as that says."""
+
+    async def upkeep(self) -> Upkeep: ...
 
     async def workers(self) -> Sequence[WorkerRow]:
         """Those that have not left, the one that began last first."""

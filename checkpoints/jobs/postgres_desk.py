@@ -21,6 +21,7 @@ from checkpoints.jobs.desk import (
     SourceSummary,
     Summary,
     Swept,
+    Upkeep,
     WorkerRow,
 )
 from checkpoints.jobs.postgres_exchange import RING
@@ -157,6 +158,11 @@ class PostgresDesk:
             )
             await connection.execute(RING)
 
+    async def upkeep(self) -> Upkeep:
+        async with self._postgres.transaction() as connection:
+            oldest = await connection.fetchval(OLDEST_SNAPSHOT)
+        return Upkeep(None, float(oldest))
+
     async def workers(self) -> Sequence[WorkerRow]:
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
@@ -239,6 +245,10 @@ SUMMARY = """
         SELECT sum(done) AS done, sum(failed) AS failed, sum(seconds) AS seconds FROM ingest.tallies t
         WHERE t.source = n.name AND t.minute > now - interval '1 hour') h ON true
     ORDER BY n.name"""
+
+OLDEST_SNAPSHOT = """
+    SELECT coalesce(max(extract(epoch FROM clock_timestamp() - xact_start)), 0)::float8
+    FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()"""
 
 SOURCES = """
     SELECT s.name, max_running, limited_to,

@@ -1,5 +1,6 @@
 """Jobs as people see and steer them, in the SQLite file. The port is in `desk`, what is decided in `rulings`."""
 
+import asyncio
 import json
 import sqlite3
 from collections.abc import Sequence
@@ -20,11 +21,12 @@ from checkpoints.jobs.desk import (
     SourceSummary,
     Summary,
     Swept,
+    Upkeep,
     WorkerRow,
 )
 from checkpoints.jobs.rulings import Live, Standing, cancelled, granted, hastened, requeued
 from checkpoints.jobs.selecting import among, columns, condition, made
-from ingest.sqlite import NOW_MS, Database
+from ingest.sqlite import NOW_MS, Database, wal_bytes
 
 NEVER = 9223372036854775807  # a pause that a person ends
 HOUR = 3_600_000  # milliseconds
@@ -83,6 +85,9 @@ class SqliteDesk:
         statement = """INSERT INTO sources (name, limited_to) VALUES (?, ?)
                        ON CONFLICT (name) DO UPDATE SET limited_to = excluded.limited_to"""
         await self._database.write(lambda connection: connection.execute(statement, (source, number)).fetchall())
+
+    async def upkeep(self) -> Upkeep:
+        return Upkeep(await asyncio.to_thread(wal_bytes, self._database.path), None)
 
     async def workers(self) -> Sequence[WorkerRow]:
         return await self._database.read(_workers)

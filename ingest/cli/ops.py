@@ -1,10 +1,12 @@
 """Where a process listens for metrics and health: `--ops`, else `ops.listen`, else what suits the verb."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Annotated
 
 import typer
 
+from checkpoints.jobs.desk import JobDesk
 from ingest.config.model import Config
 from ingest.errors import ConfigError
 from ingest.web.readiness import Readiness
@@ -20,15 +22,22 @@ OpsOption = Annotated[
 
 
 def listening(
-    option: str | None, config: Config, readiness: Readiness, *, once: bool
+    option: str | None,
+    config: Config,
+    readiness: Readiness,
+    *,
+    once: bool,
+    desk: Callable[[], Awaitable[JobDesk]] | None = None,
 ) -> AbstractAsyncContextManager[None]:
-    """Raises ConfigError for what is no address."""
+    """`desk`: whose jobs the metrics show. Raises ConfigError for what is no address."""
     wanted = option or (config.ops.listen if config.ops is not None else None)
     if wanted == "off" or (wanted is None and once):
         return nullcontext()
+    from ingest.jobs.gauges import Gauges
     from ingest.web import ops as server  # a run that listens nowhere does without
 
-    return server.serve(None if wanted is None else address(wanted), readiness)
+    refresh = None if desk is None else Gauges(desk).refresh
+    return server.serve(None if wanted is None else address(wanted), readiness, refresh)
 
 
 def address(text: str) -> tuple[str, int]:

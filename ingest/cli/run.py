@@ -57,7 +57,7 @@ def run(
             streams = await open_streams(app, selected, stack)
             if dry_run:
                 return [await _rehearse(app, s) for s in streams]
-            await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
+            await stack.enter_async_context(listening(ops, app.config, readiness, once=once, desk=app.desk))
             progress = stack.enter_context(show.Progress(quiet=as_json or not once))
 
             def changed(report: Report) -> None:

@@ -55,7 +55,7 @@ def worker(
         selection = select(app.config, kind or [], source or [])
         readiness = Readiness()
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(listening(ops, app.config, readiness, once=once))
+            await stack.enter_async_context(listening(ops, app.config, readiness, once=once, desk=app.desk))
             await stack.enter_async_context(telling(app, once=once))
             stop = (await stack.enter_async_context(stopping())).stop
             opened = await open_worker(app, stack, selection, slots or app.config.jobs.slots, readiness)

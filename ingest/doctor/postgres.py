@@ -42,12 +42,6 @@ async def examine(about: str, url: str) -> list[Finding]:
         return [*found, await _notify(about, url, postgres)]
 
 
-async def oldest_xmin(connection: "Connection") -> float:
-    """Seconds since the oldest transaction began that keeps dead rows from being removed; 0: there is none."""
-    row = await connection.fetchrow(OLDEST_XMIN)
-    return 0.0 if row is None else float(row[3])
-
-
 async def _server(about: str, connection: "Connection") -> list[Finding]:
     before = time.time()
     now: float = await connection.fetchval("SELECT extract(epoch FROM clock_timestamp())::float8")

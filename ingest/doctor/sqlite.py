@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ingest.doctor import Finding, act, good, note
-from ingest.sqlite import WAL_LIMIT, Database
+from ingest.sqlite import WAL_LIMIT, Database, wal_bytes
 
 FIXED = ((3, 51, 3), (3, 50, 7), (3, 44, 6))  # sqlite.org/wal.html#walresetbug; each for its own line of versions
 FIRST_AFFECTED = (3, 7, 0)
@@ -37,7 +37,7 @@ async def examine(database: Database) -> list[Finding]:
     if mode != "wal":
         said = f"journal_mode is {mode}, not wal: on this file system there is no shared memory"
         found.append(act(about, said, "keep the file on a local disk"))
-    return [*found, *_wal(about, Path(f"{database.path}-wal")), *_room(about, database.path)]
+    return [*found, *_wal(about, database.path), *_room(about, database.path)]
 
 
 def _pragmas(connection: sqlite3.Connection) -> tuple[str, int, int, int]:
@@ -46,18 +46,11 @@ def _pragmas(connection: sqlite3.Connection) -> tuple[str, int, int, int]:
     return mode, pages, free, size
 
 
-def wal_bytes(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
 def _wal(about: str, path: Path) -> Iterator[Finding]:
     size = wal_bytes(path)
     if size > LONG_WAL:
         said = f"its WAL has {size / MB:,.0f} MB: someone reads the file all the time, so that it cannot be cut"
-        yield act(about, said, f"find who has it open (`fuser {path}`), and end what reads for ever")
+        yield act(about, said, f"find who has it open (`fuser {path}-wal`), and end what reads for ever")
     elif size > WAL_LIMIT:
         yield note(about, f"its WAL has {size / MB:,.0f} MB, and is cut when nobody reads for a moment")
 

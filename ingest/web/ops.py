@@ -6,7 +6,7 @@ that is away leaves a process ready: it waits for it.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from importlib.metadata import version
 
@@ -36,8 +36,14 @@ class _Server(uvicorn.Server):
         yield
 
 
-def application(readiness: Readiness) -> Starlette:
+Refresh = Callable[[], Awaitable[None]]
+"""Brings gauges up to date that are known elsewhere; raises nothing."""
+
+
+def application(readiness: Readiness, refresh: Refresh | None = None) -> Starlette:
     async def exposition(_: Request) -> Response:
+        if refresh is not None:
+            await refresh()
         return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
 
     async def healthz(_: Request) -> Response:
@@ -54,14 +60,20 @@ def application(readiness: Readiness) -> Starlette:
 
 
 @asynccontextmanager
-async def serve(address: tuple[str, int] | None, readiness: Readiness) -> AsyncIterator[None]:
+async def serve(
+    address: tuple[str, int] | None, readiness: Readiness, refresh: Refresh | None = None
+) -> AsyncIterator[None]:
     """Listen while the body runs. None: on 127.0.0.1:9090, or a free port where that is taken. Raises ConfigError."""
     metrics.build_info.info({"version": version("ingest")})
     listener = _listen(address)
     host, port = listener.getsockname()[:2]
     log.info("metrics and health", url=f"http://{host}:{port}/metrics")
     config = uvicorn.Config(
-        application(readiness), log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=SHUTDOWN
+        application(readiness, refresh),
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=SHUTDOWN,
     )
     server = _Server(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]))

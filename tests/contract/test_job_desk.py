@@ -346,6 +346,23 @@ async def test_workers_are_there_from_their_first_sign_of_life_until_they_leave(
     assert list(await desk.workers()) == []
 
 
+async def test_what_slows_the_queue_down_is_told_by_its_engine(
+    state: states.State, url: str, desk: JobDesk, request: pytest.FixtureRequest
+) -> None:
+    if url.startswith("sqlite"):
+        await desk.limit("shop", 1)
+        size = (await desk.upkeep()).wal_bytes
+        assert size is not None and size > 0
+        return
+    assert (await desk.upkeep()).oldest_snapshot == 0
+    server = await asyncpg.connect(request.getfixturevalue("postgres_url"), statement_cache_size=0)
+    async with server.transaction(isolation="repeatable_read"):
+        await server.execute("SELECT 1")
+        oldest = (await desk.upkeep()).oldest_snapshot
+        assert oldest is not None and oldest > 0
+    await server.close()
+
+
 async def test_what_is_done_or_cancelled_is_cleaned_away_when_it_is_old_and_what_is_dead_stays(
     jobs: Jobs, desk: JobDesk
 ) -> None:
