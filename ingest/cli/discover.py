@@ -19,12 +19,13 @@ from checkpoints import StreamId
 from ingest import logging
 from ingest.app import App
 from ingest.cli.context import REDACTOR, with_app
+from ingest.cli.looking import first_response
 from ingest.cli.opened import open_source
 from ingest.config.loader import FILE, Loaded, parse
 from ingest.discovery import Described, Proposal
 from ingest.discovery.answer import ListOf, lists, paginations, propose
 from ingest.discovery.openapi import describe
-from ingest.errors import ConfigError, IngestError, Permanent, SourceChanged, SourceUnavailable
+from ingest.errors import ConfigError, IngestError, Permanent, SourceChanged
 from ingest.report import Report
 from ingest.sources import Page
 
@@ -138,25 +139,17 @@ def _loaded(source: Mapping[str, Any], auth: Auth, stream: Mapping[str, Any]) ->
 
 async def _first(app: App) -> tuple[Any, Mapping[str, str]]:
     """The first answer, decoded, and its headers."""
-    seen: list[Any] = []
-    async with AsyncExitStack() as stack:
-        opened = await open_source(app, SOURCE, stack, alone=True, trace=lambda sent, response: seen.append(response))
-        try:
-            async with aclosing(opened.stream("items").pages(None, Report(StreamId(SOURCE, "items")))) as pages:
-                await anext(pages)
-        except (SourceChanged, SourceUnavailable):
-            if not seen or seen[-1].status != 200:
-                raise
+    response = await first_response(app, StreamId(SOURCE, "items"))
     try:
-        return orjson.loads(seen[-1].body), seen[-1].headers
+        return orjson.loads(response.body), response.headers
     except orjson.JSONDecodeError:
-        document = _document(seen[-1].body.decode("utf-8", "replace"))
+        document = _document(response.body.decode("utf-8", "replace"))
         if document is None:
-            text = REDACTOR.scrub(seen[-1].body.decode("utf-8", "replace"))[:SHOWN]
+            text = REDACTOR.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
             raise SourceChanged(
                 f"the answer is neither JSON nor an OpenAPI description; give the URL of a list: {text!r}"
             ) from None
-        return document, seen[-1].headers
+        return document, response.headers
 
 
 def _paginate(proposal: Proposal, found: ListOf, answer: Any, headers: Mapping[str, str], url: str, load: Any) -> None:

@@ -15,9 +15,12 @@ from ingest import topics
 from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded, with_app
+from ingest.cli.looking import ANYWHERE, is_open, lists_in_answer
 from ingest.cli.opened import open_source
 from ingest.cli.table import Spare
-from ingest.config.loader import Loaded
+from ingest.config.loader import Loaded, find, load
+from ingest.config.problems import ConfigErrors
+from ingest.discovery.answer import ListOf
 from ingest.errors import ConfigError
 from ingest.event import deletion_id, event_id
 from ingest.eventlog import partition_of
@@ -52,8 +55,12 @@ def preview(
     as_json: JsonOption = False,
 ) -> None:
     """Show what real pages of a stream would become. Publishes nothing, saves nothing."""
-    configuration = loaded(config)
+    configuration = _loaded(config)
     name = _chosen(configuration, source, stream)
+    if is_open(configuration, name):
+        found = with_app(configuration, lambda app: lists_in_answer(app, name, _recording(replay)))
+        _propose(found, configuration.where(f"sources.{name.source}.streams.{name.stream}"), as_json=as_json)
+        configuration = load(find(config), records=found[0].path)
 
     async def work(app: App) -> None:
         view = _Json(app.loaded, name, records) if as_json else _Plain(app.loaded, name, records)
@@ -78,6 +85,27 @@ def preview(
             view.end(page.stop or f"--pages {pages}: there is more", report)
 
     with_app(configuration, work)
+
+
+def _loaded(config: Path | None) -> Loaded:
+    """Also a file whose streams do not all say where their records are."""
+    try:
+        return loaded(config)
+    except ConfigErrors as exc:
+        try:
+            return load(find(config), records=ANYWHERE)
+        except ConfigErrors:
+            raise exc from None
+
+
+def _propose(found: Sequence[ListOf], where: str, *, as_json: bool) -> None:
+    """Says which of the lists in an answer may be the records; the first is shown."""
+    if as_json:
+        print(REDACTOR.scrub(json.dumps({"records": {one.path: len(one.records) for one in found}, "where": where})))
+        return
+    listed = ", ".join(f"{one.path} ({len(one.records)})" for one in found)
+    said = f"{where}: no `records` yet; lists in the first answer: {listed}; shown as if it said `records: "
+    print(REDACTOR.scrub(f"{said}{found[0].path}`"))
 
 
 def _chosen(configuration: Loaded, source: str | None, stream: str | None) -> StreamId:

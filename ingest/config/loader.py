@@ -66,12 +66,12 @@ def find(explicit: Path | None) -> Path:
     return path
 
 
-def load(path: Path) -> Loaded:
-    """Raises ConfigErrors with everything that is wrong."""
-    return parse(_read(path), str(path))
+def load(path: Path, *, records: str | None = None) -> Loaded:
+    """Raises ConfigErrors with everything that is wrong. `records`: for streams that do not say where theirs are."""
+    return parse(_read(path), str(path), records=records)
 
 
-def parse(text: str, file: str = FILE) -> Loaded:
+def parse(text: str, file: str = FILE, *, records: str | None = None) -> Loaded:
     """The same for a text; `file` is its name in messages."""
     try:
         builder, root = Builder.read(text)
@@ -79,6 +79,8 @@ def parse(text: str, file: str = FILE) -> Loaded:
             raise Unreadable(START, "the file is empty; run `ingest init` to write one")
         places: dict[str, Place] = {}
         tree = _Flattener(places).value(beside(expand(root), Path(file).parent), ())
+        if records is not None:
+            _suppose(tree, records)
     except Unreadable as exc:
         raise ConfigErrors([Problem(file, *exc.at, "", exc.message)]) from exc
     problems = [Problem(file, *at, ".".join(keys), message) for at, keys, message in builder.mistakes]
@@ -129,6 +131,13 @@ def nearest(places: Mapping[str, Place], path: str) -> Place:
     while path and path not in places:
         path = path.rpartition(".")[0]
     return places.get(path, Place(START, START))
+
+
+def _suppose(tree: Any, records: str) -> None:
+    for source in _mapping(_mapping(tree).get("sources")).values():
+        for stream in _mapping(_mapping(source).get("streams")).values():
+            if isinstance(stream, dict) and isinstance(part := stream.setdefault("records", {}), dict):
+                part.setdefault("path", records)
 
 
 def _validate(tree: Any) -> tuple[Config | None, list[Finding]]:

@@ -114,6 +114,58 @@ async def test_credentials_that_an_api_hands_out_are_neither_shown_nor_kept_and_
     assert ['"id": 1' in again.out, '"id": 2' in again.out, len(api.requests)] == [True, True, 2]
 
 
+WITHOUT_RECORDS = """version: 1
+sources:
+  shop:
+    base_url: {url}
+    defaults: {{id: id}}
+    streams:
+      orders: {{path: /orders}}
+      other: {{path: /other}}
+"""
+
+
+async def test_a_stream_without_records_is_shown_with_the_lists_that_were_found_and_is_not_run(
+    api: FakeApi, tmp_path: Path
+) -> None:
+    body = {"included": [{"id": "x"}], "page": {"items": [{"id": 1}, {"id": 2}], "tags": ["a"]}, "errors": []}
+    say(api, [reply(json.dumps(body))], "/orders")
+    (tmp_path / "ingest.yaml").write_text(WITHOUT_RECORDS.format(url=api.url))
+    ingest, asked = Ingest(tmp_path, EMBEDDED), ("preview", "-s", "shop", "-t", "orders")
+    done = await ingest(*asked, "--save", "kept")
+    assert (
+        "ingest.yaml:7:15: no `records` yet; lists in the first answer: $.page.items (2), $.included (1); shown as"
+        " if it said `records: $.page.items`"
+    ) in done.out
+    assert "page 1: 2 records" in done.out
+    asked_for = len(api.requests)
+    first, second, _ = (
+        json.loads(line) for line in (await ingest(*asked, "--json", "--replay", "kept")).out.splitlines()
+    )
+    assert first["records"] == {"$.page.items": 2, "$.included": 1}
+    assert [one["payload"]["id"] for one in second["shown"]] == [1, 2]
+    assert len(api.requests) == asked_for
+    refused = await ingest("run", "--once", code=2)
+    assert "ingest.yaml:7:15: `records` is missing" in refused.err
+    assert len(api.requests) == asked_for
+
+
+@pytest.mark.parametrize("body", ['{"data":[]}', "<a><b>1</b></a>", '{"data":[1,2]}'])
+async def test_an_answer_without_a_list_of_records_proposes_none(api: FakeApi, tmp_path: Path, body: str) -> None:
+    say(api, [reply(body)], "/orders")
+    (tmp_path / "ingest.yaml").write_text(WITHOUT_RECORDS.format(url=api.url))
+    done = await Ingest(tmp_path, EMBEDDED)("preview", "-s", "shop", "-t", "orders", code=1)
+    assert "ingest.yaml:7:15: no `records` yet, and the first answer is no JSON with a list of objects" in done.err
+
+
+async def test_other_mistakes_of_a_stream_without_records_are_all_said(api: FakeApi, tmp_path: Path) -> None:
+    text = WITHOUT_RECORDS.format(url=api.url).replace("{path: /other}", "{path: /other, every: 5}")
+    (tmp_path / "ingest.yaml").write_text(text)
+    done = await Ingest(tmp_path, EMBEDDED)("preview", "-s", "shop", "-t", "orders", code=2)
+    for mistake in ("7:15: `records` is missing", "8:14: `records` is missing", "8:36: `5` is no duration"):
+        assert mistake in done.err
+
+
 async def test_an_exchange_that_was_not_kept_is_an_error_that_names_it(api: FakeApi, tmp_path: Path) -> None:
     ingest = configured(tmp_path, api)
     await ingest("preview", "-s", "shop", "-t", "orders", "-p", "1", "--save", "kept")
