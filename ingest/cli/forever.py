@@ -8,10 +8,10 @@ from functools import partial
 from checkpoints import StreamId
 from ingest.app import App
 from ingest.cli.streams import Polling
-from ingest.cli.working import Selection, open_worker, tidying
+from ingest.cli.working import OF_STREAMS, Selection, open_worker, tidying
 from ingest.jobs import plans
 from ingest.jobs.firing import Plan
-from ingest.jobs.kinds import SYNC, TASK, task_kind
+from ingest.jobs.kinds import TASK, task_kind
 from ingest.jobs.scheduler import Scheduler
 from ingest.report import Report
 from ingest.web.readiness import Readiness
@@ -38,22 +38,24 @@ async def forever(
 
             streams = [await polling.streams.open(name) for name in standing]
             group.create_task(replace(polling.runner, changed=changed).forever(streams, stop))
-        if scheduled or tasks:
-            group.create_task(_jobs(app, scheduled, tasks, polling, readiness, stop))
+        group.create_task(_jobs(app, selected, scheduled, tasks, polling, readiness, stop))
     return list(polling.runner.latest.values())
 
 
 async def _jobs(
     app: App,
+    selected: Sequence[StreamId],
     scheduled: Sequence[StreamId],
     tasks: Sequence[str],
     polling: Polling,
     readiness: Readiness,
     stop: asyncio.Event,
 ) -> None:
-    sources = list(dict.fromkeys(name.source for name in scheduled))
-    selection = Selection([*([SYNC] if scheduled else []), *map(task_kind, tasks)], [*sources, *tasks])
-    worker = await open_worker(app, selection, app.config.jobs.slots, readiness, polling if scheduled else None)
+    """Backfills of streams that stand by are jobs, too."""
+    sources = list(dict.fromkeys(name.source for name in selected))
+    kinds = [*(OF_STREAMS if sources else ()), *map(task_kind, tasks)]
+    selection = Selection(kinds, [*sources, *tasks])
+    worker = await open_worker(app, selection, app.config.jobs.slots, readiness, polling)
     scheduler = Scheduler(
         await app.schedules(), _plans(app, scheduled, tasks), _owned(app, scheduled, tasks), app.holder,
         partial(readiness.set, "schedules"),

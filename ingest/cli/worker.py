@@ -13,7 +13,6 @@ from ingest.cli.context import ConfigOption, JsonOption, LogFormat, LogLevel, lo
 from ingest.cli.ops import OpsOption, listening
 from ingest.cli.telling import telling
 from ingest.imports import lightly
-from ingest.jobs.kinds import SYNC
 from ingest.jobs.tally import Tally
 from ingest.report import Report
 from ingest.signals import stopping
@@ -54,7 +53,7 @@ def worker(
     async def work(app: App) -> tuple[Tally, bool]:
         with lightly():
             from ingest.cli.streams import Streams, open_polling
-            from ingest.cli.working import open_worker, select, tidying
+            from ingest.cli.working import OF_STREAMS, open_worker, select, tidying
 
         selection = select(app.config, kind or [], source or [])
         readiness = Readiness()
@@ -67,7 +66,8 @@ def worker(
             def changed(report: Report) -> None:
                 readiness.set(str(report.stream), report.blocked)
 
-            polling = await open_polling(app, Streams(app, stack), changed) if SYNC in selection.kinds else None
+            of_streams = not {*OF_STREAMS}.isdisjoint(selection.kinds)
+            polling = await open_polling(app, Streams(app, stack), changed) if of_streams else None
             opened = await open_worker(app, selection, slots or app.config.jobs.slots, readiness, polling)
             readiness.started = True
             async with asyncio.TaskGroup() as group:
