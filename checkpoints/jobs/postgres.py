@@ -11,9 +11,10 @@ from datetime import timedelta
 
 from checkpoints.jobs import Beat, Cap, Ended, Enqueued, Exchanged, Held, Job, NewJob, Rescued, Want, Worker
 from checkpoints.jobs.postgres_bell import PostgresBell
+from checkpoints.jobs.postgres_claim import adopt
 from checkpoints.jobs.postgres_due import due
 from checkpoints.jobs.postgres_enqueue import enqueue
-from checkpoints.jobs.postgres_exchange import adopt, exchange
+from checkpoints.jobs.postgres_exchange import exchange
 from checkpoints.jobs.postgres_rescue import rescue
 from ingest.postgres import Postgres
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import asyncpg
 import structlog
 
-from checkpoints.jobs.postgres_exchange import CHANNEL
+from checkpoints.jobs.postgres_rows import CHANNEL
 from ingest.errors import IngestError
 from ingest.postgres import Postgres, literal, translated
 

@@ -24,7 +24,7 @@ from checkpoints.jobs.desk import (
     Upkeep,
     WorkerRow,
 )
-from checkpoints.jobs.postgres_exchange import RING
+from checkpoints.jobs.postgres_rows import RING
 from checkpoints.jobs.rulings import Live, Standing, cancelled, granted, hastened, requeued
 from checkpoints.jobs.selecting import among, columns, condition, made
 from ingest.errors import StoreUnavailable

@@ -1,7 +1,7 @@
 """When the next job is due that a worker would take, in Postgres."""
 
 from checkpoints.jobs import Want
-from checkpoints.jobs.postgres_exchange import NOW, RUNNING_OF
+from checkpoints.jobs.postgres_rows import NOW, RUNNING_OF
 from ingest.postgres import Postgres
 
 FULL_FOR = "interval '1 second'"

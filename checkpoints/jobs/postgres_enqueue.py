@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from checkpoints.jobs import Enqueued, NewJob
-from checkpoints.jobs.postgres_exchange import CHANNEL
+from checkpoints.jobs.postgres_rows import CHANNEL
 from ingest.postgres import Postgres
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from checkpoints.jobs import (
     TickOutcome,
 )
 from checkpoints.jobs.overlap import GUARD, SUPERSEDED, Live, in_the_way, why
-from checkpoints.jobs.postgres_exchange import CHANNEL
 from checkpoints.jobs.postgres_folding import fold
+from checkpoints.jobs.postgres_rows import CHANNEL
 from ingest.errors import ConfigError
 from ingest.postgres import Postgres
 
@@ -34,7 +34,7 @@ class PostgresSchedules:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
 
-    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str | None = "") -> Sequence[str]:
+    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str = "") -> Sequence[str]:
         named = sorted(specs)  # so that two who declare the same ones do not block each other
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(

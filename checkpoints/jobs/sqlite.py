@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from checkpoints.jobs import Beat, Cap, Ended, Enqueued, Exchanged, Held, NewJob, Rescued, Want, Worker
+from checkpoints.jobs.sqlite_claim import claim, ripe
 from checkpoints.jobs.sqlite_due import due
 from checkpoints.jobs.sqlite_enqueue import enqueue
-from checkpoints.jobs.sqlite_exchange import claim, finish, ripe
+from checkpoints.jobs.sqlite_finish import finish
 from checkpoints.jobs.sqlite_rescue import look, rescue
 from checkpoints.jobs.sqlite_rows import array, millis, moment, shown_as
 from ingest.sqlite import Database
@@ -45,7 +46,7 @@ class SqliteJobs:
 
         def both(connection: sqlite3.Connection) -> Exchanged:
             now = moment(connection)
-            lost, died = finish(connection, worker, ended, now)
+            lost, died = finish(connection, worker, ended, now) if ended else ((), ())
             if want is None:
                 return Exchanged(lost, died, ())
             self._database.presence.show(shown_as(worker))  # before a row names the worker

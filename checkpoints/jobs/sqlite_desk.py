@@ -242,7 +242,13 @@ SUMMARY = """
             count(*) FILTER (WHERE state = 'dead' AND dead_reason IS NOT 'cancelled') AS dead,
             min(run_at) FILTER (WHERE state = 'pending' AND run_at <= :now) / 1000.0 AS oldest_ready_at,
             min(run_at) FILTER (WHERE state = 'pending' AND run_at > :now) / 1000.0 AS next_at
-        FROM jobs WHERE state IN ('pending', 'running', 'dead') GROUP BY source),
+        FROM (
+            SELECT source, state, run_at, attempts, lease_until, dead_reason FROM jobs WHERE state = 'pending'
+            UNION ALL
+            SELECT source, state, run_at, attempts, lease_until, dead_reason FROM jobs WHERE state = 'running'
+            UNION ALL
+            SELECT source, state, run_at, attempts, lease_until, dead_reason FROM jobs WHERE state = 'dead')
+        GROUP BY source),
     names AS (SELECT name FROM sources UNION SELECT source FROM live),
     hour AS (
         SELECT t.source, sum(done) AS done, sum(failed) AS failed, sum(seconds) AS seconds

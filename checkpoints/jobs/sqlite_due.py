@@ -11,22 +11,33 @@ FOR_EVER = 2**63 - 1  # paused_until: until a person says otherwise
 
 def due(connection: sqlite3.Connection, want: Want) -> float | None:
     now = moment(connection)
-    full = f"q.max_running <= {running_of('queue', 'q.name')}"
-    pending = """jobs AS p WHERE p.source = s.name AND p.state = 'pending'
-        AND (?2 = '[]' OR p.kind IN (SELECT value FROM json_each(?2)))"""
-    shut = f"(SELECT q.name FROM queues AS q WHERE {full})"
+    shut = connection.execute(
+        f"SELECT name FROM queues AS q WHERE max_running <= {running_of('queue', 'q.name')}"
+    ).fetchall()
+    if not shut:  # the index alone answers
+        found = [_first(connection, want, now, "", "[]", 0)]
+    else:
+        names = array(name for (name,) in shut)
+        found = [
+            _first(connection, want, now, " AND p.queue NOT IN (SELECT value FROM json_each(?4))", names, 0),
+            _first(connection, want, now, " AND p.queue IN (SELECT value FROM json_each(?4))", names, now + FULL_FOR),
+        ]
+    at = min((one for one in found if one is not None), default=FOR_EVER)
+    return None if at == FOR_EVER else max(0.0, (at - now) / 1000)
+
+
+def _first(connection: sqlite3.Connection, want: Want, now: int, queues: str, shut: str, not_before: int) -> int | None:
+    """When the first job of `queues` is due; what waits behind a cap or a pause, when that may end."""
+    kinds = " AND p.kind IN (SELECT value FROM json_each(?2))" if want.kinds else ""
+    found: int | None
     (found,) = connection.execute(
-        f"""SELECT min(max(at, coalesce(paused_until, 0), CASE WHEN is_full THEN ?1 + {FULL_FOR} ELSE 0 END)) FROM (
+        f"""SELECT min(max(at, ?5, coalesce(paused_until, 0), CASE WHEN is_full THEN ?1 + {FULL_FOR} ELSE 0 END)) FROM (
                 SELECT s.paused_until,
                     coalesce(s.limited_to, s.max_running) <= {running_of("source", "s.name")} AS is_full,
-                    (SELECT min(p.run_at) FROM {pending} AND p.queue NOT IN {shut}) AS at
-                FROM sources AS s WHERE (?3 = '[]' OR s.name IN (SELECT value FROM json_each(?3)))
-                UNION ALL
-                SELECT s.paused_until, true,
-                    (SELECT min(p.run_at) FROM {pending} AND p.queue IN {shut}) AS at
-                FROM sources AS s WHERE (?3 = '[]' OR s.name IN (SELECT value FROM json_each(?3)))
-                    AND EXISTS (SELECT 1 FROM queues AS q WHERE {full})
-            ) WHERE at IS NOT NULL""",
-        (now, array(want.kinds), array(want.sources)),
+                    (SELECT min(p.run_at) FROM jobs AS p
+                     WHERE p.source = s.name AND p.state = 'pending'{kinds}{queues}) AS at
+                FROM sources AS s WHERE (?3 = '[]' OR s.name IN (SELECT value FROM json_each(?3))))
+            WHERE at IS NOT NULL""",
+        (now, array(want.kinds), array(want.sources), shut, not_before),
     ).fetchone()
-    return None if found is None or found == FOR_EVER else max(0.0, (found - now) / 1000)
+    return found

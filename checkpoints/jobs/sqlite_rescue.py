@@ -19,9 +19,8 @@ from checkpoints.jobs.rescuing import (
     REASON,
     dies,
 )
-from checkpoints.jobs.sqlite_exchange import MINUTE
 from checkpoints.jobs.sqlite_folding import fold
-from checkpoints.jobs.sqlite_rows import millis, moment, shown_as
+from checkpoints.jobs.sqlite_rows import MINUTE, millis, moment, shown_as
 from ingest.presence import Presence
 
 LEFT = 0  # lease_until of a claim whose worker has stopped

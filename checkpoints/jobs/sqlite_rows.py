@@ -7,6 +7,7 @@ import msgspec
 
 from ingest.sqlite import NOW_MS
 
+MINUTE = 60_000  # milliseconds
 GUARDED = "('queue_one', 'cancel_previous')"
 """Policies of overlap by which one job of a schedule runs at a time; others of it may be pending."""
 

@@ -37,7 +37,6 @@ CREATE TABLE ingest.jobs (
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
 
 CREATE INDEX jobs_ready ON ingest.jobs (source, priority, run_at, id) WHERE state = 'pending';
-CREATE INDEX jobs_running ON ingest.jobs (source, id) WHERE state = 'running';
 CREATE INDEX jobs_done ON ingest.jobs (finished_at) WHERE state = 'done';
 CREATE INDEX jobs_live ON ingest.jobs (state, source, run_at) WHERE state IN ('pending', 'running', 'dead');
 CREATE INDEX jobs_schedule ON ingest.jobs (schedule, id) WHERE schedule IS NOT NULL;
@@ -65,7 +64,7 @@ CREATE TABLE ingest.attempts (
     error       text,
     retry_at    timestamptz,
     PRIMARY KEY (job, fence)
-);
+) WITH (fillfactor = 70);  -- each row is written once more, when its attempt ends
 
 -- What limits a source and who was served last; a row is locked while its jobs are claimed.
 CREATE TABLE ingest.sources (

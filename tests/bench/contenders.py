@@ -17,6 +17,13 @@ CONSUME_SMALL, CONSUME_LARGE = "memory: consume of N", "memory: consume of 5 N"
 SLOW_ONE, SLOW_EIGHT = "one stream, 50 ms for each answer", "eight streams, 50 ms for each answer"
 SLOW_NOTHING = "start-up alone: one stream, 50 ms for each answer, 10 records"
 
+QUEUE_SQLITE = "jobs on SQLite, claim + finish, 50 slots"
+QUEUE_POSTGRES = "jobs on Postgres, claim + finish, 50 slots"
+HUEY = "Huey on SQLite, with fsync"
+PROCRASTINATE = "Procrastinate, concurrency 10"
+SUMMARY_SQLITE = "summary with 500 k jobs done, SQLite"
+SUMMARY_POSTGRES = "summary with 500 k jobs done, Postgres"
+
 P50, P99 = "latency p50", "latency p99"
 
 FLOOR_POLL = "floor by hand: poll → Kafka"

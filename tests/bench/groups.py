@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench import connect, latency, peers
+from tests.bench import connect, latency, peers, queues
 from tests.bench import contenders as c
 from tests.bench.measure import Failed
 from tests.bench.peers import Unavailable
@@ -258,6 +258,7 @@ GROUPS = {
     "memory": memory,
     "slow": slow,
     "latency": waiting,
+    "jobs": queues.jobs,
 }
 
 

@@ -1,4 +1,4 @@
-"""What else does the same work, or bounds it: dlt, airbyte-cdk, Singer, the floor written by hand,
+"""What else does the same work, or bounds it: dlt, airbyte-cdk, Singer, Huey, Procrastinate, the floor written by hand,
 COPY alone, Kafka's own producer-perf-test.
 
 Each peer is installed by pip into an environment of its own in .cache/bench-venv, not into the project's, and is run
@@ -24,7 +24,10 @@ PROGRAMS = REPOSITORY / "tests" / "bench" / "peers"
 ENVIRONMENTS = REPOSITORY / ".cache" / "bench-venv"
 DLT = ("dlt[postgres,duckdb]", "pyarrow")
 AIRBYTE = ("airbyte-cdk",)
+HUEY = ("huey",)
+PROCRASTINATE = ("procrastinate", "psycopg[binary,pool]")
 SINGER = ("singer-sdk", "meltanolabs-target-postgres")
+HERE = {"PYTHONPATH": str(REPOSITORY)}
 TIMEOUT = 600.0  # seconds for one run
 PERF_RECORDS = 1_000_000
 PERF_BYTES = 400  # as a record of the fixture API
@@ -109,6 +112,29 @@ async def singer(api: Api, database: str, directory: Path) -> Usage:
     [row] = await query(database, "SELECT count(*) FROM singer.events")
     _check(row[0], api.records, "Singer")
     return usage._replace(peak=0.0)  # that of the shell
+
+
+async def our_jobs(url: str, number: int, slots: int, directory: Path) -> Usage:
+    """As the others below: its wall time is that of claiming and finishing."""
+    usage = await run([sys.executable, "-m", "tests.bench.jobs", url, str(number), str(slots)], cwd=directory, env=HERE)
+    return _of_jobs(usage, number, "the queue")
+
+
+async def huey(number: int, directory: Path) -> Usage:
+    python = environment("huey", HUEY) / "python"
+    usage = await run([python, PROGRAMS / "huey_jobs.py", "huey.db", str(number)], cwd=directory)
+    return _of_jobs(usage, number, "Huey")
+
+
+async def procrastinate(database: str, number: int, directory: Path) -> Usage:
+    python = environment("procrastinate", PROCRASTINATE) / "python"
+    usage = await run([python, PROGRAMS / "procrastinate_jobs.py", database, str(number)], cwd=directory)
+    return _of_jobs(usage, number, "Procrastinate")
+
+
+def _of_jobs(usage: Usage, number: int, who: str) -> Usage:
+    _check(_number("jobs", usage), number, who)
+    return usage._replace(wall=_number("seconds", usage))
 
 
 async def copy(api: Api, database: str, directory: Path) -> Usage:

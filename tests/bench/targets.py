@@ -83,4 +83,8 @@ TARGETS = (
     Target("latency p99, ms", lambda r: r.number(c.P99), 300, 100, at_most=True),
     Target("eight streams / one, at 50 ms", beside_one(c.SLOW_EIGHT), 4, 7),
     Target("embedded / dlt to DuckDB", faster(c.EMBEDDED, c.DLT_DUCKDB), 3, 5),
+    Target("jobs on SQLite / Huey with fsync", faster(c.QUEUE_SQLITE, c.HUEY), 25, 60),
+    Target("jobs on Postgres / Procrastinate", faster(c.QUEUE_POSTGRES, c.PROCRASTINATE), 30, 60),
+    Target("summary with 500 k jobs done, SQLite, ms", lambda r: r.number(c.SUMMARY_SQLITE), 50, 50, at_most=True),
+    Target("summary with 500 k jobs done, Postgres, ms", lambda r: r.number(c.SUMMARY_POSTGRES), 50, 50, at_most=True),
 )

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from checkpoints.jobs import Ended, NewJob, Outcome, Want, postgres_bell
 from checkpoints.jobs.postgres import PostgresJobs, open_jobs
 from checkpoints.jobs.postgres_bell import PostgresBell
-from checkpoints.jobs.postgres_exchange import CHANNEL
+from checkpoints.jobs.postgres_rows import CHANNEL
 from ingest.errors import StoreUnavailable
 from ingest.postgres import Postgres, open_postgres
 from tests.contract.states import LONG, PATIENCE, eventually

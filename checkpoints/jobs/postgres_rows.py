@@ -1,0 +1,10 @@
+"""What the statements on jobs in Postgres have in common."""
+
+CHANNEL = "ingest_jobs"
+RING = f"SELECT pg_notify('{CHANNEL}', '')"
+"""Who waits for jobs looks again. Always the same text: many in one transaction are one."""
+NOW = "(SELECT clock_timestamp())"
+"""Once a statement, so that an index can look for it; not `now()`, which is BEGIN's."""
+RUNNING_OF = "(SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.{0} = {1})"
+GUARDED = "('queue_one', 'cancel_previous')"
+"""Policies of overlap by which one job of a schedule runs at a time; others of it may be pending."""
