@@ -13,7 +13,7 @@ import typer
 
 from checkpoints import StreamId
 from checkpoints.jobs import Cap, NewJob, State
-from checkpoints.jobs.desk import BATCH, Filter, JobDesk, Row
+from checkpoints.jobs.desk import BATCH, Filter, JobDesk, Row, WorkerRow
 from ingest.app import App
 from ingest.backfill import AT_ONCE, KIND, QUEUE, job, short
 from ingest.backfill.plan import Plan, Wanted, plan
@@ -99,43 +99,37 @@ async def _take_up(desk: JobDesk, wanted: Sequence[NewJob]) -> None:
 async def _followed(
     app: App, name: StreamId, found: Plan, ids: Sequence[int], *, watch: bool, as_json: bool
 ) -> list[Row]:
+    """As it stands, or with `watch` until all have ended; JSON only then."""
     desk = await app.desk()
-    rows = await _rows(desk, ids)
-    if not watch:
-        shown.progress(name, found, rows, as_json=as_json, scrub=REDACTOR.scrub)
-        if not as_json:
-            shown.hints(name, await desk.workers(), rows)
-        return rows
+    rows, workers = await _look(desk, ids)
+    drawn: list[Row] = []
     async with stopping() as signalled:
         while True:
-            if sys.stdout.isatty():
-                sys.stdout.write(CLEAR)
-            ended = all(row.state in (State.DONE, State.DEAD) for row in rows)
-            if ended or not as_json:
+            over = not watch or signalled.stop.is_set() or all(row.state in (State.DONE, State.DEAD) for row in rows)
+            if over or (rows != drawn and not as_json):
+                if watch and sys.stdout.isatty():
+                    sys.stdout.write(CLEAR)
                 shown.progress(name, found, rows, as_json=as_json, scrub=REDACTOR.scrub)
-            if ended or await _stopped(signalled.stop):
+                if not as_json:
+                    shown.hints(name, workers, rows, watched=watch)
+                drawn = rows
+            if over:
                 return rows
-            rows = await _looked(desk, ids, rows)
+            await _either(signalled.stop)
+            try:
+                rows, workers = await _look(desk, ids)
+            except StoreUnavailable as exc:  # who watches waits
+                print(REDACTOR.scrub(str(exc)), file=sys.stderr, flush=True)
 
 
-async def _stopped(stop: asyncio.Event) -> bool:
+async def _either(stop: asyncio.Event) -> None:
     try:
         await asyncio.wait_for(stop.wait(), EVERY)
     except TimeoutError:
-        return stop.is_set()
-    return True
+        return
 
 
-async def _looked(desk: JobDesk, ids: Sequence[int], before: list[Row]) -> list[Row]:
-    """As before while the database is away: who watches waits."""
-    try:
-        return await _rows(desk, ids)
-    except StoreUnavailable as exc:
-        print(REDACTOR.scrub(str(exc)), file=sys.stderr, flush=True)
-        return before
-
-
-async def _rows(desk: JobDesk, ids: Sequence[int]) -> list[Row]:
-    """Of those that are still kept, in the order of the slices."""
+async def _look(desk: JobDesk, ids: Sequence[int]) -> tuple[list[Row], Sequence[WorkerRow]]:
+    """The jobs that are still kept, in the order of the slices, and who may take them."""
     rows = {row.id: row for row in (await desk.list(Filter(ids=ids), len(ids))).rows}
-    return [rows[id] for id in ids if id in rows]
+    return [rows[id] for id in ids if id in rows], await desk.workers()

@@ -76,15 +76,17 @@ def _row(row: Row | None, scrub: Callable[[str], str]) -> list[str]:
     return [str(row.id), state, *counts, str(told.get("position") or ""), error]
 
 
-def hints(name: StreamId, workers: Sequence[WorkerRow], rows: Sequence[Row]) -> None:
+def hints(name: StreamId, workers: Sequence[WorkerRow], rows: Sequence[Row], *, watched: bool) -> None:
     """What to do next."""
     if all(row.state is State.DONE for row in rows):
-        print("all of it was read before; `--again` reads it once more")
+        if not watched:
+            print("all of it was read before; `--again` reads it once more")
         return
-    takers = [one for one in workers if not one.stopping and _takes(one, name.source)]
-    if not takers:
+    waits = any(row.state is State.PENDING for row in rows)
+    if waits and not any(not one.stopping and _takes(one, name.source) for one in workers):
         print(f"no worker takes them yet: start `ingest worker`, or `ingest run --source {name.source}`")
-    print(f"follow it: the same command with --watch, or `ingest jobs list --kind {KIND}`, `ingest jobs show ID`")
+    if not watched:
+        print(f"follow it: the same command with --watch, or `ingest jobs list --kind {KIND}`, `ingest jobs show ID`")
 
 
 def _takes(worker: WorkerRow, source: str) -> bool:

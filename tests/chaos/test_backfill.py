@@ -47,7 +47,8 @@ class Scene:
     async def said(self, who: str, *command: str) -> Any:
         process = self.start(who, *command, "--source", self.source, "--stream", "events", "--json")
         assert await process.ended() == 0, tail(process.output)
-        return json.loads(process.output.read_text())
+        text = process.output.read_text()
+        return json.loads(text[text.index("[\n") if command[0] == "run" else 0 :])
 
     def asked(self, who: str) -> list[Request]:
         return [one for one in self.pipeline.api.requests if one.headers.get("x-who") == who]
@@ -82,8 +83,7 @@ async def test_slices_are_shared_and_taken_over_and_every_row_is_there_once(pipe
     database = pipeline.place.database
     async with open_queue(database if database.startswith("postgres") else f"sqlite:///{database}") as queue:
         scene = Scene(pipeline, queue)
-        live = scene.start("live", "run", "--ops", "off")
-        await scene.polled(live, 0)
+        assert (await scene.said("live-0", "run", "--once"))[0]["events"] == 1
         found = await scene.said("desk", *SLICES)
         assert [one["state"] for one in found["slices"]] == ["pending"] * 6
         again = await scene.said("desk-again", *SLICES)
@@ -100,13 +100,14 @@ async def test_slices_are_shared_and_taken_over_and_every_row_is_there_once(pipe
         assert await first.ended() == -signal.SIGKILL
         pipeline.api.arrived = lambda request: None
         scene.listing.add(new(1))
-        await scene.polled(live, 1)  # whoever is at the slices, and however they end
+        assert (await scene.said("live-1", "run", "--once"))[0]["events"] == 1  # whatever becomes of the slices
         await scene.time_passes(first)
-        others = [scene.start(who, "worker", "--kind", "backfill", "--ops", "off") for who in ("second", "third")]
-        await until(scene.all_done, lambda: "\n".join(tail(one.output) for one in others))
+        second = scene.start("second", "worker", "--kind", "backfill", "--ops", "off")
+        live = scene.start("live", "run", "--ops", "off")  # takes slices too
+        await until(scene.all_done, lambda: "\n".join(tail(one.output) for one in (second, live)))
         scene.listing.add(new(2))
         await scene.polled(live, 2)
-        for process in (*others, live):
+        for process in (second, live):
             process.send(signal.SIGTERM)
             assert await process.ended() == 0, tail(process.output)
         await _proves(scene)
