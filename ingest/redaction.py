@@ -16,7 +16,6 @@ MIN_LENGTH = 4  # characters of a secret
 MIN_BASE64 = 8  # characters of the middle of an encoded secret, which must not match by chance
 MASK = "***"
 
-_SECRET_KEY = re.compile(r"passw|secret|token|authorization|api[_-]?key|credential", re.IGNORECASE)
 _ARMOUR = re.compile(r"-----(BEGIN|END) [A-Z ]+-----")  # lines that are the same in every PEM file
 
 
@@ -69,13 +68,6 @@ class Redactor:
     def processor(self, _logger: object, _method: str, event: MutableMapping[str, Any] | str) -> Any:
         """A processor of structlog; stands last, before or behind the renderer."""
         return self.scrub_value(event)
-
-
-def masked(value: Any) -> Any:
-    """What JSON holds, without the values of keys that are named like secrets; nobody may know them as such."""
-    if isinstance(value, Mapping):
-        return {key: MASK if item and _SECRET_KEY.search(key) else masked(item) for key, item in value.items()}
-    return [masked(item) for item in value] if isinstance(value, list) else value
 
 
 def _forms(secret: str) -> Iterator[str]:

@@ -8,10 +8,16 @@ from checkpoints.jobs import State
 from checkpoints.jobs.desk import Attempt, Listed, Row, Ruling, Shown, SourceSummary, Summary
 from ingest.cli import show
 from ingest.cli.moments import clock, iso, moment, plain, relative, span
-from ingest.redaction import masked
+from ingest.cli.table import Spare
+from ingest.telltale import masked
 
 LINE = 80  # characters of an error in a table
 SAID = 20  # rulings that are printed one by one
+SUMMARY = Spare(
+    ("next", "oldest ready", "takes", "failed 1h", "done 1h", "expired", "retrying", "scheduled"),
+    ("next", "takes", "done 1h", "failed 1h"),
+)
+LISTED = Spare(("progress", "worker"), ("progress", "worker", "attempts"))
 
 Scrub = Callable[[str], str]
 
@@ -27,7 +33,7 @@ def summary(found: Summary, *, as_json: bool) -> None:
     rows = [_summary(one, found.now) for one in found.sources]
     if len(rows) > 1:
         rows.append(_total(found.sources))
-    show.rows(columns, rows)
+    show.rows(columns, rows, SUMMARY)
     print(clock(found.now))
 
 
@@ -69,7 +75,7 @@ def listed(found: Listed, *, as_json: bool, scrub: Scrub) -> None:
         print(json.dumps([fields(row, scrub) for row in found.rows], indent=2))
         return
     columns = ("id", "kind", "source", "state", "attempts", "run at", "worker", "progress", "last error")
-    show.rows(columns, [_row(row, found.now, scrub) for row in found.rows])
+    show.rows(columns, [_row(row, found.now, scrub) for row in found.rows], LISTED)
     print(clock(found.now))
 
 
@@ -80,7 +86,7 @@ def fields(row: Row, scrub: Scrub) -> dict[str, Any]:
 
 
 def _parsed(text: str | None) -> Any:
-    return None if text is None else masked(json.loads(text))
+    return None if text is None else json.loads(masked(text))
 
 
 def state(row: Row, now: float) -> str:
@@ -114,7 +120,7 @@ def shown(found: Shown, *, as_json: bool, errors: bool, scrub: Scrub) -> None:
     row, now = found.row, found.now
     if as_json:
         attempts = [{**plain(one), "error": None if one.error is None else scrub(one.error)} for one in found.attempts]
-        job = {**fields(row, scrub), "payload": masked(json.loads(found.payload)), "history": attempts}
+        job = {**fields(row, scrub), "payload": _parsed(found.payload), "history": attempts}
         print(scrub(json.dumps(job, indent=2)))
         return
     for name, value in _header(found, scrub):
@@ -148,7 +154,7 @@ def _header(found: Shown, scrub: Scrub) -> Iterator[tuple[str, str]]:
         yield "progress", scrub(json.dumps(_parsed(row.progress)))
     if row.note:
         yield "note", row.note
-    yield "payload", scrub(json.dumps(masked(json.loads(found.payload))))
+    yield "payload", scrub(json.dumps(_parsed(found.payload)))
     if row.last_error:
         yield "last error", f"{row.last_error_class}: {_line(scrub(row.last_error))}"
 

@@ -15,6 +15,7 @@ from ingest.cli import show
 from ingest.cli.context import ConfigOption, JsonOption, loaded, with_app
 from ingest.cli.desk import person
 from ingest.cli.moments import clock, iso, moment, plain, point, span
+from ingest.cli.table import Spare
 from ingest.cli.watching import WatchOption, looked
 from ingest.config.loader import Loaded
 from ingest.config.messages import suggestion
@@ -29,6 +30,8 @@ DAY = 86_400.0  # seconds
 RECENT = 200  # ticks that are looked through
 SKIPPED = tuple(outcome for outcome in TickOutcome if outcome is not TickOutcome.ENQUEUED)
 REFUSED = 1
+TICKS = Spare((), ("decided by", "late"))
+LISTED = Spare(("skipped 24h", "became"), ("became", "last tick"))
 NONE_YET = "no schedule yet: `ingest run` declares those that are configured"
 
 app = typer.Typer(help="Schedules and their ticks.", no_args_is_help=True, rich_markup_mode=None)
@@ -74,7 +77,7 @@ def _listed(lines: Sequence[Line], as_json: bool) -> None:
         print(NONE_YET)
         return
     columns = ("schedule", "ticks", "state", "last tick", "became", "skipped 24h", "next", "job")
-    show.rows(columns, [_cells(line) for line in lines])
+    show.rows(columns, [_cells(line) for line in lines], LISTED)
     print(clock(lines[0].schedule.now))
 
 
@@ -146,8 +149,8 @@ def ticks(
     if as_json:
         print(json.dumps([_tick(tick) for tick in found], indent=2))
         return
-    columns = ("tick", "outcome", "covers", "job", "late", "note", "decided by")
-    show.rows(columns, [_tick_cells(tick, schedule.now) for tick in found])
+    columns = ("tick", "outcome", "covers", "job", "late", "decided by", "note")
+    show.rows(columns, [_tick_cells(tick, schedule.now) for tick in found], TICKS)
     print(clock(schedule.now))
 
 
@@ -155,7 +158,7 @@ def _tick_cells(tick: Tick, now: float) -> list[str]:
     job = "" if tick.job is None else str(tick.job)
     late = span(max(0.0, tick.decided_at - tick.tick_at))
     return [
-        moment(tick.tick_at, now), str(tick.outcome), f"{tick.covers:,}", job, late, tick.note or "", tick.decided_by,
+        moment(tick.tick_at, now), str(tick.outcome), f"{tick.covers:,}", job, late, tick.decided_by, tick.note or "",
     ]  # fmt: skip
 
 

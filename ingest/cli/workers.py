@@ -9,7 +9,10 @@ from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import ConfigOption, JsonOption, loaded
 from ingest.cli.moments import clock, moment, plain, span
+from ingest.cli.table import Spare
 from ingest.cli.watching import WatchOption, looked
+
+SPARE = Spare(("lost leases",), ("version", "started"))
 
 Found = tuple[float, Sequence[WorkerRow]]
 
@@ -29,8 +32,8 @@ def _draw(found: Found, as_json: bool) -> None:
     if as_json:
         print(json.dumps([{**plain(row), "state": _state(row)} for row in rows], indent=2))
         return
-    columns = ("worker", "state", "version", "started", "sign of life", "running", "takes", "lost leases")
-    show.rows(columns, [_row(row, now) for row in rows])
+    columns = ("worker", "state", "version", "started", "sign of life", "running", "lost leases", "takes")
+    show.rows(columns, [_row(row, now) for row in rows], SPARE)
     print(clock(now))
 
 
@@ -43,5 +46,5 @@ def _row(row: WorkerRow, now: float) -> list[str]:
     takes = f"{', '.join(row.kinds) or 'any kind'} of {', '.join(row.sources) or 'any source'}"
     return [
         row.name, _state(row), row.version, moment(row.started_at, now), f"{span(row.silent)} ago",
-        f"{row.running}/{row.slots}", takes, f"{row.lost:,}",
+        f"{row.running}/{row.slots}", f"{row.lost:,}", takes,
     ]  # fmt: skip

@@ -205,7 +205,7 @@ def test_workers_show_what_they_take_and_when_they_last_gave_a_sign_of_life(fold
 
     queue(folder, work)
     assert "host:1:a alive 1.0" in output("workers")
-    assert "1/4 any kind of shop 0" in output("workers")
+    assert "1/4 0 any kind of shop" in output("workers")
     [row] = data("workers")
     assert (row["name"], row["state"], row["running"], row["slots"]) == ("host:1:a", "alive", 1, 4)
 
