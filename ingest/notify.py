@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from checkpoints.jobs.gist import gist
 from checkpoints.jobs.incidents import Due, Incident, Incidents, Trouble
 from ingest import metrics
 from ingest.config.model import Retry, Timeout
@@ -72,7 +73,7 @@ def of_job(trouble: Trouble, on: Sequence[str]) -> Incident | None:
     before = f", as {trouble.deaths} before it" if trouble.deaths else ""
     message = (
         f"{what} failed: job {trouble.id} is dead ({why.get(trouble.dead_reason or '', trouble.dead_reason)}{before}):"
-        f" {trouble.last_error_class}: {_short(trouble.last_error or '')}\n`ingest jobs show {trouble.id}`"
+        f" {_short(gist(trouble.last_error_class, trouble.last_error))}\n`ingest jobs show {trouble.id}`"
     )
     return Incident(trouble.subject, event, message, trouble.id)
 

@@ -288,10 +288,10 @@ class Schedules(Protocol):
     nobody through a second time; its job comes to be in the same transaction. Every tick that does not fire has a row
     that says why. Raises StoreUnavailable: then it may have happened or not, and may be repeated."""
 
-    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str = "") -> Sequence[str]:
+    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str | None = "") -> Sequence[str]:
         """These are the schedules now. What is new or edited begins now: nothing of the past fires. One whose id begins
-        with `prefix` and that is not named is paused, as not in the configuration; one that comes back begins now,
-        paused where a person had paused it. Returns the ids of new ones."""
+        with `prefix` (None: no id does) and that is not named is paused, as not in the configuration; one that comes
+        back begins now, paused where a person had paused it. Returns the ids of new ones."""
 
     async def load(self, ids: Sequence[str]) -> Sequence[Schedule]:
         """Those of them that exist; none named: all."""

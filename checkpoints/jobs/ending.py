@@ -4,6 +4,7 @@
 """
 
 from checkpoints.jobs import ERROR_LIMIT, LAST_ERROR_LIMIT, MAX_RELEASES, Ended
+from checkpoints.jobs.gist import TRACEBACK
 
 FREE = f"said.outcome = 'released' AND j.releases < {MAX_RELEASES}"
 """The attempt is given back."""
@@ -39,4 +40,5 @@ def errors(ended: Ended) -> tuple[str | None, str | None]:
     if ended.error is None:
         return None, None
     text = ended.error.replace("\0", "\ufffd")  # Postgres has no form for it
-    return text[:ERROR_LIMIT], text[:LAST_ERROR_LIMIT]
+    last = text[-LAST_ERROR_LIMIT:] if text.startswith(TRACEBACK) else text[:LAST_ERROR_LIMIT]
+    return text[:ERROR_LIMIT], last

@@ -34,7 +34,7 @@ class PostgresSchedules:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
 
-    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str = "") -> Sequence[str]:
+    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str | None = "") -> Sequence[str]:
         named = sorted(specs)  # so that two who declare the same ones do not block each other
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(

@@ -32,7 +32,7 @@ class SqliteSchedules:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str = "") -> Sequence[str]:
+    async def declare(self, specs: Sequence[ScheduleSpec], prefix: str | None = "") -> Sequence[str]:
         return await self._database.write(lambda connection: _declare(connection, specs, prefix))
 
     async def load(self, ids: Sequence[str]) -> Sequence[Schedule]:
@@ -81,7 +81,7 @@ class SqliteSchedules:
         return await self._database.write(forget)
 
 
-def _declare(connection: sqlite3.Connection, specs: Sequence[ScheduleSpec], prefix: str) -> list[str]:
+def _declare(connection: sqlite3.Connection, specs: Sequence[ScheduleSpec], prefix: str | None) -> list[str]:
     now = moment(connection)
     new = []
     for spec in specs:

@@ -6,6 +6,7 @@ from typing import Any
 
 from checkpoints.jobs import State
 from checkpoints.jobs.desk import Attempt, Listed, Row, Ruling, Shown, SourceSummary, Summary
+from checkpoints.jobs.gist import gist
 from ingest.cli import show
 from ingest.cli.moments import clock, iso, moment, plain, relative, span
 from ingest.cli.table import Spare
@@ -104,16 +105,15 @@ def state(row: Row, now: float) -> str:
 def _row(row: Row, now: float, scrub: Scrub) -> list[str]:
     at = row.finished_at if row.finished_at is not None else row.run_at
     lease = "" if row.lease_until is None else f" ({span(max(0.0, row.lease_until - now))} left)"
-    error = f"{row.last_error_class or ''}: {_line(scrub(row.last_error or ''))}".strip(": ")
+    error = _short(scrub(gist(row.last_error_class, row.last_error)))
     return [
         str(row.id), row.kind, row.source, state(row, now), f"{row.attempts}/{row.max_attempts}", moment(at, now),
         f"{row.worker or ''}{lease}", scrub(row.progress or ""), error,
     ]  # fmt: skip
 
 
-def _line(text: str) -> str:
-    first = text.split("\n", 1)[0]
-    return first if len(first) <= LINE else first[: LINE - 1] + "…"
+def _short(text: str) -> str:
+    return text if len(text) <= LINE else text[: LINE - 1] + "…"
 
 
 def shown(found: Shown, *, as_json: bool, errors: bool, scrub: Scrub) -> None:
@@ -156,12 +156,12 @@ def _header(found: Shown, scrub: Scrub) -> Iterator[tuple[str, str]]:
         yield "note", row.note
     yield "payload", scrub(json.dumps(_parsed(found.payload)))
     if row.last_error:
-        yield "last error", f"{row.last_error_class}: {_line(scrub(row.last_error))}"
+        yield "last error", _short(scrub(gist(row.last_error_class, row.last_error)))
 
 
 def _attempt(one: Attempt, now: float, scrub: Scrub) -> list[str]:
     took = span((one.ended_at or now) - one.started_at)
-    error = f"{one.error_class or ''}: {_line(scrub(one.error or ''))}".strip(": ")
+    error = _short(scrub(gist(one.error_class, one.error)))
     return [
         str(one.attempt), str(one.fence), one.worker, moment(one.started_at, now), took,
         one.outcome or "under way", error,

@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from typing import Annotated
 
 import structlog
 import typer
 
 from checkpoints import StreamId, noted
-from ingest import topics
 from ingest.app import App
 from ingest.cli import show
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, LogFormat, LogLevel, loaded, with_app
 from ingest.cli.ops import OpsOption, listening
-from ingest.cli.streams import Streams
+from ingest.cli.streams import Streams, open_polling
 from ingest.cli.telling import telling
 from ingest.errors import ConfigError, IngestError, Transient
-from ingest.eventlog.place import located
 from ingest.report import Outcome, Report, exit_code
-from ingest.run import Runner, Stream
+from ingest.run import Stream
 from ingest.signals import stopping
 from ingest.sources.cursor import describe
 from ingest.web.readiness import Readiness
@@ -45,39 +42,36 @@ def run(
     log_format: LogFormat = "auto",
     log_level: LogLevel = "info",
 ) -> None:
-    """Poll sources, publish their events, save the cursors. Again and again, or once."""
+    """Poll sources, publish their events, save the cursors. On schedule, or once; tasks are called too."""
     configuration = loaded(
         config, log_format=log_format, log_level="warning" if once and log_level == "info" else log_level
     )
 
     async def work(app: App) -> list[Report]:
-        selected = select(app, source or [], stream or [])
+        tasks = [] if source or stream or once or dry_run else list(app.config.tasks)
+        selected = [] if tasks and not app.config.sources else select(app, source or [], stream or [])
         readiness = Readiness()
         async with AsyncExitStack() as stack:
-            streams = await open_streams(app, selected, stack)
+            streams = Streams(app, stack)
+            opened = [await streams.open(name) for name in selected]
             if dry_run:
-                return [await _rehearse(app, s) for s in streams]
+                return [await _rehearse(app, s) for s in opened]
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once, desk=app.desk))
             progress = stack.enter_context(show.Progress(quiet=as_json or not once))
 
             def changed(report: Report) -> None:
                 readiness.set(str(report.stream), report.blocked)
                 progress.report(report)
-                tell(report)
 
             tell = await stack.enter_async_context(telling(app, once=once))
             stop = (await stack.enter_async_context(stopping())).stop
-            admin = await app.admin()
-
-            async def prepare(names: Sequence[str]) -> None:
-                await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
-
-            await prepare(names(streams))
-            checkpoints, leases = await app.state()
-            publisher = topics.Restoring(await app.publisher(), prepare)
-            runner = Runner(publisher, checkpoints, leases, app.holder, partial(located, admin), changed)
+            polling = await open_polling(app, streams, changed)
             readiness.started = True
-            return await (runner.once(streams, stop) if once else runner.forever(streams, stop))
+            if once:
+                return await polling.runner.once(opened, stop)
+            from ingest.cli.forever import forever
+
+            return await forever(app, selected, tasks, polling, readiness, stop, tell)
 
     found = with_app(configuration, work)
     if once or dry_run:

@@ -1,27 +1,37 @@
-"""The streams of the configuration, ready to run: each is opened when it is first asked for."""
+"""The streams of the configuration, ready to run: each is opened when it is first asked for. And what runs them."""
 
 import asyncio
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
+from typing import NamedTuple
 
 from checkpoints import StreamId
+from ingest import topics
 from ingest.app import App
 from ingest.backfill import Slice
 from ingest.cli.opened import Opened, open_source
 from ingest.config.schedule import DEFAULT_EVERY
 from ingest.errors import ConfigError
+from ingest.eventlog.place import located
 from ingest.poller import Target
-from ingest.run import Stream
-from ingest.topics import Prepare
+from ingest.report import Report
+from ingest.run import Runner, Stream
 
 
 class Streams:
-    """`prepare` makes the topics of a stream that are missing."""
-
-    def __init__(self, app: App, stack: AsyncExitStack, prepare: Prepare | None = None) -> None:
-        self._app, self._stack, self._prepare = app, stack, prepare
+    def __init__(self, app: App, stack: AsyncExitStack) -> None:
+        self._app, self._stack = app, stack
+        self._prepare: topics.Prepare | None = None
         self._opened: dict[str, Opened] = {}
         self._streams: dict[StreamId, Stream] = {}
         self._opening = asyncio.Lock()
+
+    async def prepare_by(self, prepare: topics.Prepare) -> None:
+        """Make the topics of all that is open, and from here on of what is opened."""
+        self._prepare = prepare
+        if self._streams:
+            await prepare([topic for stream in self._streams.values() for topic in stream.topics])
 
     async def open(self, name: StreamId) -> Stream:
         """References of its source are resolved here, and nowhere before. Raises ConfigError."""
@@ -52,3 +62,23 @@ class Streams:
         stream = opened.source.streams[name.stream]
         target = Target(name, stream.topic.format(source=name.source, stream=name.stream), stream.seen_limit)
         return Stream(target, opened.stream(name.stream), stream.interval or DEFAULT_EVERY)
+
+
+class Polling(NamedTuple):
+    """What streams are run by."""
+
+    runner: Runner
+    streams: Streams
+
+
+async def open_polling(app: App, streams: Streams, changed: Callable[[Report], None]) -> Polling:
+    """The topics of what is open are made."""
+    admin = await app.admin()
+
+    async def prepare(names: Sequence[str]) -> None:
+        await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
+
+    await streams.prepare_by(prepare)
+    checkpoints, leases = await app.state()
+    publisher = topics.Restoring(await app.publisher(), prepare)
+    return Polling(Runner(publisher, checkpoints, leases, app.holder, partial(located, admin), changed), streams)

@@ -1,5 +1,6 @@
 """`worker`: take jobs and work them off."""
 
+import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import Annotated
@@ -13,6 +14,7 @@ from ingest.cli.ops import OpsOption, listening
 from ingest.cli.telling import telling
 from ingest.imports import lightly
 from ingest.jobs.tally import Tally
+from ingest.report import Report
 from ingest.signals import stopping
 from ingest.web.readiness import Readiness
 
@@ -50,7 +52,8 @@ def worker(
 
     async def work(app: App) -> tuple[Tally, bool]:
         with lightly():
-            from ingest.cli.working import open_worker, select
+            from ingest.cli.streams import Streams, open_polling
+            from ingest.cli.working import OF_STREAMS, open_worker, select, tidying
 
         selection = select(app.config, kind or [], source or [])
         readiness = Readiness()
@@ -58,9 +61,19 @@ def worker(
             await stack.enter_async_context(listening(ops, app.config, readiness, once=once, desk=app.desk))
             await stack.enter_async_context(telling(app, once=once))
             stop = (await stack.enter_async_context(stopping())).stop
-            opened = await open_worker(app, stack, selection, slots or app.config.jobs.slots, readiness)
+
+            def changed(report: Report) -> None:
+                readiness.set(str(report.stream), report.blocked)
+
+            of_streams = not {*OF_STREAMS}.isdisjoint(selection.kinds)
+            polling = await open_polling(app, Streams(app, stack), changed) if of_streams else None
+            opened = await open_worker(app, selection, slots or app.config.jobs.slots, readiness, polling)
             readiness.started = True
-            return await opened.run(stop, drain=once), stop.is_set()
+            async with asyncio.TaskGroup() as group:
+                tidy = group.create_task(tidying(app))
+                tally = await opened.run(stop, drain=once)
+                tidy.cancel()
+            return tally, stop.is_set()
 
     tally, stopped = with_app(configuration, work)
     if once:

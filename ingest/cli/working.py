@@ -3,31 +3,27 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from functools import partial
 from importlib.metadata import version
 from typing import NamedTuple
 
 from checkpoints.jobs import Cap
 from checkpoints.jobs import Worker as Identity
-from ingest import topics
 from ingest.app import App
 from ingest.backfill import AT_ONCE as BACKFILLS_AT_ONCE
 from ingest.backfill import KIND as BACKFILL
 from ingest.backfill import QUEUE as BACKFILL_QUEUE
 from ingest.backfill import handler as backfilling
-from ingest.cli.streams import Streams
+from ingest.cli.streams import Polling
 from ingest.config.messages import suggestion
 from ingest.config.model import Config
 from ingest.errors import ConfigError
-from ingest.eventlog.place import located
 from ingest.jobs import syncing, tasks
 from ingest.jobs.entry import Inside
 from ingest.jobs.kinds import SYNC, task_kind, task_named
+from ingest.jobs.tidying import tidy_forever
 from ingest.jobs.worker import Times, Worker
-from ingest.report import Report
-from ingest.run import Runner
 from ingest.web.readiness import Readiness
 
 TASKS = "task"  # as a kind: all of them
@@ -64,38 +60,22 @@ def caps(config: Config) -> tuple[list[Cap], list[Cap]]:
     return [*sources, *(Cap(name, None) for name in config.tasks)], [*map(Cap._make, queues.items())]
 
 
-async def open_runner(app: App, changed: Callable[[Report], None]) -> tuple[Runner, topics.Prepare]:
-    """What runs streams, and what makes their topics."""
-    admin = await app.admin()
-
-    async def prepare(names: Sequence[str]) -> None:
-        await topics.ensure(admin, names, app.config.topics, replicated=app.replicated)
-
-    checkpoints, leases = await app.state()
-    publisher = topics.Restoring(await app.publisher(), prepare)
-    return Runner(publisher, checkpoints, leases, app.holder, partial(located, admin), changed), prepare
+async def tidying(app: App) -> None:
+    """Until cancelled."""
+    await tidy_forever(await app.desk(), app.config.jobs.keep_done, app.config.jobs.keep_ticks)
 
 
 async def open_worker(
-    app: App,
-    stack: AsyncExitStack,
-    selection: Selection,
-    slots: int,
-    readiness: Readiness,
+    app: App, selection: Selection, slots: int, readiness: Readiness, polling: Polling | None
 ) -> Worker:
-    """What it opens closes with the stack, or with the application."""
+    """`polling`: for runs of streams, where they are selected."""
     jobs = await app.jobs()
     await jobs.limit(*caps(app.config))
     inside = Inside(jobs, app.config, asyncio.get_running_loop())
     names = [name for kind in selection.kinds if (name := task_named(kind)) is not None]
     handlers = dict(tasks.handlers(names, app.loaded, app.redactor, inside))
-    if not {*OF_STREAMS}.isdisjoint(selection.kinds):
-
-        def changed(report: Report) -> None:
-            readiness.set(str(report.stream), report.blocked)
-
-        runner, prepare = await open_runner(app, changed)
-        streams = Streams(app, stack, prepare)
+    if polling is not None:
+        runner, streams = polling
         of_streams = {
             SYNC: syncing.handler(runner, streams.open, jobs),
             BACKFILL: backfilling.handler(runner, streams.open_slice, jobs),

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from checkpoints.jobs import Job
+from ingest.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -48,12 +49,15 @@ class Context:
 def context(
     task: str, args: Mapping[str, Any], job: Job, progress: Callable[[object], None], stop: asyncio.Event
 ) -> Context:
-    """`args`: of the configuration, references resolved."""
+    """`args`: of the configuration, references resolved. Raises ConfigError for a payload that is no object."""
+    payload = msgspec.json.decode(job.payload)
+    if not isinstance(payload, dict):
+        raise ConfigError(f"the payload of a task is an object, not {job.payload[:100].decode(errors='replace')}")
     tick = None if job.tick_at is None else _utc(job.tick_at)
     window = None if tick is None or job.tick_from is None else (_utc(job.tick_from), tick)
     return Context(
         task=task,
-        payload={**args, **msgspec.json.decode(job.payload)},
+        payload={**args, **payload},
         timestamp=tick or _utc(job.run_at),
         window=window,
         retries=job.attempt - 1,

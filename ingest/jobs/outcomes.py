@@ -58,5 +58,5 @@ def _told(exc: BaseException) -> str:
 
 def _kept(text: str) -> str:
     """The end of it, where it is too long: a traceback ends with what happened."""
-    text = text.replace("\0", "�").strip()  # Postgres has no text with it
+    text = text.encode(errors="replace").decode().replace("\0", "�").strip()  # what Postgres has no text for
     return text if len(text) <= ERROR_LIMIT else CUT + text[len(CUT) - ERROR_LIMIT :]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import structlog
 
-from checkpoints.jobs import NEVER, NOT_CONFIGURED, Fired, Firing, Schedule, Schedules, TickOutcome
+from checkpoints.jobs import NEVER, NOT_CONFIGURED, Fired, Firing, Schedule, Schedules, ScheduleSpec, TickOutcome
 from ingest import metrics
 from ingest.errors import IngestError, Transient
 from ingest.jobs.firing import Plan, decide
@@ -42,8 +42,9 @@ class _Looked(NamedTuple):
 
 @dataclass
 class Scheduler:
-    """`owns`: what the ids of ours begin with; one in the database that does and is not among `plans` is no more.
-    `blocked` is told why nothing is scheduled at the moment, and None when it is again. `patience`: see CONTESTED."""
+    """`owns`: what the ids of ours begin with; one in the database that does and is not among `plans` is no more. Plans
+    of other ids may be others' too. `blocked` is told why nothing is scheduled at the moment, and None when it is
+    again. `patience`: see CONTESTED."""
 
     schedules: Schedules
     plans: Sequence[Plan]
@@ -77,8 +78,12 @@ class Scheduler:
     async def declare(self) -> None:
         """What is configured; new schedules begin now."""
         specs = [plan.declared for plan in self.plans]
-        for prefix in self.owns:
-            new = await self.schedules.declare([one for one in specs if one.id.startswith(prefix)], prefix)
+        parts: list[tuple[list[ScheduleSpec], str | None]] = [
+            ([one for one in specs if one.id.startswith(prefix)], prefix) for prefix in self.owns
+        ]
+        parts.append(([one for one in specs if not one.id.startswith(tuple(self.owns))], None))
+        for named, prefix in parts:
+            new = await self.schedules.declare(named, prefix) if named or prefix is not None else ()
             if new:
                 log.info("new schedules", schedules=", ".join(sorted(new)))
 

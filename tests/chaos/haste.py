@@ -7,8 +7,7 @@ process outlives them within one fault.
 import functools
 from typing import Any
 
-from ingest.cli import run as cli_run
-from ingest.cli import working
+from ingest.cli import streams, working
 from ingest.eventlog import kafka, sqlite
 from ingest.eventlog.kafka.watchdog import Times
 from ingest.jobs.worker import Times as WorkerTimes
@@ -22,7 +21,7 @@ WORKER = WorkerTimes(poll=0.2, stop_grace=0.2, rescue_every=0.2)  # instead of 2
 
 def hurry() -> None:
     _replace(working, "TIMES", WORKER)
-    _replace(cli_run, "Runner", functools.partial(Runner, lease_ttl=LEASE_TTL))
+    _replace(streams, "Runner", functools.partial(Runner, lease_ttl=LEASE_TTL))
     _replace(sqlite, "SqliteLog", functools.partial(sqlite.SqliteLog, lease_ttl=LEASE_TTL))
     _replace(kafka, "KafkaLog", functools.partial(kafka.KafkaLog, times=TIMES))
 

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,8 +11,11 @@ import pytest
 import pytest_asyncio
 
 from ingest.jobs import enqueue_async
+from migrations.runner import migrate
 from tests.chaos.processes import HURRY, Process, until
 from tests.contract.working import Queue, open_queue
+from tests.harness import postgres as postgres_server
+from tests.harness.names import unique
 from tests.harness.processes import tail
 
 CONFIGURATION = """
@@ -89,15 +93,24 @@ def url(request: pytest.FixtureRequest, sqlite_path: Path) -> str:
     return f"sqlite:///{sqlite_path}" if request.param == "sqlite" else str(request.getfixturevalue(request.param))
 
 
+@asynccontextmanager
+async def prepared(url: str, folder: Path) -> AsyncIterator[Place]:
+    (folder / "ingest.yaml").write_text(CONFIGURATION)
+    (folder / "deeds.py").write_text(DEEDS)
+    os.mkfifo(folder / "pipe")
+    async with open_queue(url) as queue:
+        place = Place(folder, queue, [])
+        try:
+            yield place
+        finally:
+            for process in place.processes:
+                process.kill()
+
+
 @pytest_asyncio.fixture
 async def place(url: str, tmp_path: Path) -> AsyncIterator[Place]:
-    (tmp_path / "ingest.yaml").write_text(CONFIGURATION)
-    (tmp_path / "deeds.py").write_text(DEEDS)
-    async with open_queue(url) as queue:
-        place = Place(tmp_path, queue, [])
+    async with prepared(url, tmp_path) as place:
         yield place
-        for process in place.processes:
-            process.kill()
 
 
 async def enqueue(place: Place, task: str) -> int:
@@ -108,7 +121,6 @@ async def enqueue(place: Place, task: str) -> int:
 
 async def test_a_job_whose_worker_is_killed_in_the_middle_is_done_by_another_once(place: Place) -> None:
     id = await enqueue(place, "waits")
-    os.mkfifo(place.folder / "pipe")
     first = place.start()
     await place.works_at(first)
     first.kill()
@@ -123,7 +135,6 @@ async def test_a_job_whose_worker_is_killed_in_the_middle_is_done_by_another_onc
 async def test_a_worker_that_was_frozen_past_its_claim_is_told_that_it_lost_it(place: Place) -> None:
     """It goes on when it wakes up, ends its task and reports success: nobody believes it."""
     id = await enqueue(place, "waits")
-    os.mkfifo(place.folder / "pipe")
     frozen = place.start()
     await place.works_at(frozen)
     async with place.queue.nobody_writes():  # one that is frozen in a transaction holds up all the others
@@ -169,3 +180,28 @@ async def test_a_task_that_ends_its_process_is_dead_when_its_attempts_are_used_u
     assert await place.queue.outcomes(id) == ["lost", "lost"]
     last.send(signal.SIGTERM)
     assert await last.ended() == 0
+
+
+async def test_a_job_goes_on_while_postgres_is_away_and_its_result_is_written_when_it_is_back(tmp_path: Path) -> None:
+    server = postgres_server.start(tmp_path)
+    try:
+        url = await server.create_database(unique("workers"))
+        await migrate(url)
+        async with prepared(url, tmp_path) as place:
+            id = await enqueue(place, "waits")
+            worker = place.start()
+            await place.works_at(worker)
+            server.kill()
+            (tmp_path / "pipe").write_text("go on")
+
+            async def noticed() -> bool:
+                return "cannot reach the jobs yet" in worker.output.read_text()
+
+            await worker.reaches(noticed)
+            server.restart()
+            await place.becomes(id, "done")
+            assert await place.queue.outcomes(id) == ["done"]
+            worker.send(signal.SIGTERM)
+            assert await worker.ended() == 0
+    finally:
+        server.close()

@@ -85,21 +85,19 @@ async def test_who_dies_while_telling_is_followed_by_another(state: states.State
     assert await told(state.incidents) == []
 
 
-@pytest.mark.parametrize("wish", ["requeue", "cancel"])
-@pytest.mark.parametrize("schedule", [None, "shop/orders"])
-async def test_a_person_ends_it_and_what_dies_again_is_another(
-    state: states.State, wish: str, schedule: str | None
-) -> None:
-    id = await ends(state, Outcome.DEAD, schedule)
-    [subject] = await begun(state)
-    assert subject == (schedule or str(id)) and await told(state.incidents) == [subject]
-    await (state.desk.requeue([id], ME) if wish == "requeue" else state.desk.cancel([id], ME))
-    assert await begun(state) == []
-    if wish == "requeue":
+async def test_a_person_ends_it_and_what_dies_again_is_another(state: states.State) -> None:
+    for schedule in (None, "shop/orders"):
+        id = await ends(state, Outcome.DEAD, schedule)
+        [subject] = await begun(state)
+        assert subject == (schedule or str(id)) and await told(state.incidents) == [subject]
+        await state.desk.requeue([id], ME)
+        assert await begun(state) == []
         await claimed_and(state, Outcome.DEAD)
-    else:
+        assert await begun(state) == await told(state.incidents) == [subject]
+        await state.desk.cancel([id], ME)
+        assert await begun(state) == []
         await ends(state, Outcome.DEAD, schedule)
-    assert len(await begun(state)) == len(await told(state.incidents)) == 1
+        assert len(await begun(state)) == len(await told(state.incidents)) == 1
 
 
 async def test_a_schedule_whose_jobs_die_one_after_the_other_is_one_incident_until_one_is_done(

@@ -152,26 +152,24 @@ async def test_the_summary_looks_at_no_job_that_is_done(state: states.State) -> 
         assert "jobs_live" in plan and "Seq Scan on jobs" not in plan
 
 
-@pytest.mark.parametrize(
-    ("chosen", "expected"),
-    [
-        (Filter(), [4, 3, 2, 1, 0]),
-        (Filter((State.DEAD,)), [1, 0]),
-        (Filter((State.PENDING, State.RUNNING)), [4, 3, 2]),
-        (Filter(source="billing"), [4]),
-        (Filter(kind="backfill"), [3]),
-        (Filter(error_class="SourceRefused", source="shop"), [1, 0]),
-        (Filter(kind="sync", source="nobody"), []),
-    ],
-)
-async def test_a_list_has_what_fits_the_newest_first(
-    jobs: Jobs, desk: JobDesk, chosen: Filter, expected: list[int]
-) -> None:
+FILTERS: Sequence[tuple[Filter, list[int]]] = [
+    (Filter(), [4, 3, 2, 1, 0]),
+    (Filter((State.DEAD,)), [1, 0]),
+    (Filter((State.PENDING, State.RUNNING)), [4, 3, 2]),
+    (Filter(source="billing"), [4]),
+    (Filter(kind="backfill"), [3]),
+    (Filter(error_class="SourceRefused", source="shop"), [1, 0]),
+    (Filter(kind="sync", source="nobody"), []),
+]
+
+
+async def test_a_list_has_what_fits_the_newest_first(jobs: Jobs, desk: JobDesk) -> None:
     ids = await die(jobs, job(), job())
     ids += await enqueue(jobs, job(), NewJob("backfill", "shop"), job("billing"))
-    assert [row.id for row in (await desk.list(chosen, 9)).rows] == [ids[n] for n in expected]
-    assert [row.id for row in (await desk.list(chosen, 1)).rows] == [ids[n] for n in expected[:1]]
-    assert list(await desk.find(chosen)) == sorted(ids[n] for n in expected)
+    for chosen, expected in FILTERS:
+        assert [row.id for row in (await desk.list(chosen, 9)).rows] == [ids[n] for n in expected], chosen
+        assert [row.id for row in (await desk.list(chosen, 1)).rows] == [ids[n] for n in expected[:1]], chosen
+        assert list(await desk.find(chosen)) == sorted(ids[n] for n in expected), chosen
 
 
 async def test_a_job_is_shown_with_every_attempt_at_it(jobs: Jobs, desk: JobDesk) -> None:
@@ -232,21 +230,24 @@ async def test_what_is_not_dead_or_has_an_equal_that_lives_is_not_requeued(jobs:
     assert (await of(desk)).dead == 2
 
 
-@pytest.mark.parametrize(
-    ("overlap", "claimed", "refused"),
-    [("skip", False, True), ("skip", True, True), ("queue_one", False, False), ("allow", False, False)],
-)
 async def test_a_schedule_that_lets_no_two_overlap_has_none_requeued_beside_a_live_one(
-    state: states.State, jobs: Jobs, desk: JobDesk, overlap: str, claimed: bool, refused: bool
+    state: states.State, jobs: Jobs, desk: JobDesk
 ) -> None:
-    [dead] = await die(jobs)
-    [live] = await enqueue(jobs)
-    if claimed:
-        await claim(jobs)
-    kept = "NULL" if overlap == "allow" else f"'{overlap}'"
-    await change(state, f"UPDATE ingest.jobs SET schedule = 'shop/orders', overlap = {kept}")
-    words = f"job {live} is of its schedule shop/orders and is {'running' if claimed else 'pending'}"
-    assert said(await desk.requeue([dead], ME)) == {dead: (False, words) if refused else (True, "requeued")}
+    for source, overlap, claimed, refused in (
+        ("a", "'skip'", False, True),
+        ("b", "'skip'", True, True),
+        ("c", "'queue_one'", False, False),
+        ("d", "NULL", False, False),
+    ):
+        [dead] = await die(jobs, job(source))
+        [live] = await enqueue(jobs, job(source))
+        if claimed:
+            await claim(jobs, source=source)
+        await change(
+            state, f"UPDATE ingest.jobs SET schedule = '{source}/s', overlap = {overlap} WHERE source = '{source}'"
+        )
+        words = f"job {live} is of its schedule {source}/s and is {'running' if claimed else 'pending'}"
+        assert said(await desk.requeue([dead], ME)) == {dead: (False, words) if refused else (True, "requeued")}
 
 
 async def test_whoever_enqueues_an_equal_job_at_that_moment_one_of_them_lives(jobs: Jobs, desk: JobDesk) -> None:

@@ -198,8 +198,10 @@ async def test_one_that_is_not_configured_any_more_is_paused_and_begins_anew_whe
     back = await known(schedules)
     assert (back.paused, back.note) == (False, None)
     assert back.cursor_at > cursor
+    assert list(await schedules.declare([spec("other/one")], None)) == ["other/one"]
+    assert not any(one.paused for one in await schedules.load([])), "what others configured is theirs"
     await schedules.declare([])
-    assert [one.paused for one in await schedules.load([])] == [True, True, True]
+    assert [one.paused for one in await schedules.load([])] == [True] * 4
 
 
 async def test_a_paused_one_does_not_fire_and_resumed_goes_on_from_now_or_from_then(schedules: Schedules) -> None:

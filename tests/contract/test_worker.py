@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 import structlog
 
-from checkpoints.jobs import Beat, Ended, Exchanged, Held, Job, Jobs, NewJob, Outcome, Want
+from checkpoints.jobs import Beat, Ended, Exchanged, Held, Job, Jobs, NewJob, Outcome, Rescued, Want
 from checkpoints.jobs import Worker as Identity
 from ingest.errors import ConfigError, StoreUnavailable, Transient
 from ingest.jobs.handler import Again, Handler, Progress, Work
@@ -225,6 +225,25 @@ async def test_a_handler_that_holds_up_the_event_loop_loses_no_claim(queue: Queu
     tally = await queue.worker({"a": Handler(work)}, times=BEATING).run(asyncio.Event(), drain=True)
     assert (tally.outcomes, tally.lost, rescued) == ({Outcome.DONE: 1}, 0, [])
     assert await queue.outcomes(id) == ["done"]
+
+
+async def test_one_that_holds_it_up_for_longer_than_it_may_take_keeps_no_claim(queue: Queue) -> None:
+    """Its timeout cannot end it, so others get the job."""
+    rescued = list[Rescued]()
+
+    async def rescuing() -> None:
+        async with open_jobs(queue.url) as jobs:
+            while not rescued:
+                rescued.extend(await jobs.rescue(0.0))
+
+    async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
+        other = threading.Thread(target=lambda: asyncio.run(rescuing()))
+        other.start()
+        other.join(PATIENCE)
+
+    [(id, _)] = await queue.enqueue("a")
+    tally = await queue.worker({"a": Handler(work, timeout=0.01)}, times=BRIEF).run(asyncio.Event(), drain=True)
+    assert ([one.id for one in rescued], tally.outcomes, tally.lost) == ([id], {}, 1)
 
 
 async def test_progress_goes_with_the_heartbeat_and_with_the_result(queue: Queue) -> None:

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from checkpoints.jobs import Ended, Held, NewJob, Outcome, Want, Worker
+from checkpoints.jobs.gist import gist
 from checkpoints.jobs.sqlite import SqliteJobs
 from ingest.cli import app
 from ingest.cli.moments import iso, moment, relative, span
@@ -216,6 +217,20 @@ def test_workers_show_what_they_take_and_when_they_last_gave_a_sign_of_life(fold
 )
 def test_a_duration_is_short(seconds: float, expected: str) -> None:
     assert span(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("error_class", "error", "expected"),
+    [
+        ("SourceRefused", "GET https://x: 401\nwhere", "SourceRefused: GET https://x: 401"),
+        ("KeyError", "Traceback (most recent call last):\n  File …\nKeyError: 'a'", "KeyError: 'a'"),
+        ("KeyError", "…\n  File …\nKeyError: 'a'\n", "KeyError: 'a'"),
+        ("LeaseExpired", None, "LeaseExpired"),
+        (None, None, ""),
+    ],
+)
+def test_of_an_error_the_line_is_shown_that_says_most(error_class: str, error: str | None, expected: str) -> None:
+    assert gist(error_class, error) == expected
 
 
 def test_a_moment_is_a_clock_and_a_distance() -> None:

@@ -13,6 +13,7 @@ import pytest
 from checkpoints.jobs import Job
 from ingest.config.loader import parse
 from ingest.config.problems import ConfigErrors
+from ingest.errors import ConfigError
 from ingest.jobs import calls, entry
 from ingest.jobs.context import context
 from ingest.jobs.tasks import ensure_found
@@ -91,6 +92,8 @@ def test_a_context_has_what_the_tick_stands_for_however_late_it_is() -> None:
     assert found.stopping
     without = context("a", {}, msgspec.structs.replace(job, tick_at=None, tick_from=None), print, stop)
     assert (without.timestamp, without.window) == (noon + timedelta(minutes=1), None)
+    with pytest.raises(ConfigError, match=r"an object, not \[1\]"):
+        context("a", {}, msgspec.structs.replace(job, payload=b"[1]"), print, stop)
 
 
 async def test_a_function_in_a_thread_returns_and_raises_and_its_end_is_nobody_s_when_nobody_waits() -> None:
