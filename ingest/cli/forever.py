@@ -9,6 +9,7 @@ from checkpoints import StreamId
 from ingest.app import App
 from ingest.cli.streams import Polling
 from ingest.cli.working import OF_STREAMS, Selection, open_worker, tidying
+from ingest.config.model import Config
 from ingest.jobs import plans
 from ingest.jobs.firing import Plan
 from ingest.jobs.kinds import TASK, task_kind
@@ -57,7 +58,7 @@ async def _jobs(
     selection = Selection(kinds, [*sources, *tasks])
     worker = await open_worker(app, selection, app.config.jobs.slots, readiness, polling)
     scheduler = Scheduler(
-        await app.schedules(), _plans(app, scheduled, tasks), _owned(app, scheduled, tasks), app.holder,
+        await app.schedules(), _plans(app, scheduled, tasks), owned(app.config, scheduled, tasks), app.holder,
         partial(readiness.set, "schedules"),
     )  # fmt: skip
     async with asyncio.TaskGroup() as group:
@@ -76,14 +77,14 @@ def _plans(app: App, scheduled: Sequence[StreamId], tasks: Sequence[str]) -> lis
     return [*streams, *plans.of_tasks({name: app.config.tasks[name] for name in tasks})]
 
 
-def _owned(app: App, scheduled: Sequence[StreamId], tasks: Sequence[str]) -> list[str]:
+def owned(config: Config, scheduled: Sequence[StreamId], tasks: Sequence[str]) -> list[str]:
     """What the ids of schedules begin with of which we know all: of sources whose streams are all selected."""
     whole = [
         source
         for source in dict.fromkeys(name.source for name in scheduled)
         if all(
             part.standing or StreamId(source, stream) in scheduled
-            for stream, part in app.config.sources[source].streams.items()
+            for stream, part in config.sources[source].streams.items()
         )
     ]
     return [*(f"{source}/" for source in whole), *([TASK] if tasks else [])]

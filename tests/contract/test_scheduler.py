@@ -79,6 +79,14 @@ async def test_a_new_interval_begins_at_once_and_goes_on_and_a_date_far_away_is_
     assert late is not None and late >= 2
 
 
+async def test_a_process_that_knows_some_of_the_schedules_leaves_the_others_alone(state: State) -> None:
+    async with running(state.schedules, [OFTEN, YEARLY]):
+        await eventually(grows(state, OFTEN.id))
+    async with running(state.schedules, [OFTEN], owns=()):
+        await eventually(grows(state, OFTEN.id))
+    assert [one.paused for one in await state.schedules.load([])] == [False, False]
+
+
 async def test_what_a_person_pauses_edits_or_resumes_is_seen(state: State) -> None:
     async with running(state.schedules, [OFTEN]):
         await eventually(grows(state, OFTEN.id))

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from checkpoints.jobs import Job
+from ingest.cli.working import select
 from ingest.config.loader import parse
 from ingest.config.problems import ConfigErrors
 from ingest.errors import ConfigError
@@ -134,3 +135,15 @@ async def test_enqueue_says_what_it_does_not_take() -> None:
         entry._seconds(datetime(2026, 1, 1))
     east = timezone(timedelta(hours=3))
     assert entry._seconds(datetime(1970, 1, 1, 3, 0, 1, tzinfo=east)) == 1.0
+
+
+def test_a_worker_takes_the_kinds_and_sources_that_are_named_and_no_others() -> None:
+    config = parse("version: 1\ntasks: {report: {call: 'work:report'}, tidy: {call: 'work:tidy'}}").config
+    assert select(config, [], []) == (["task:report", "task:tidy"], ["report", "tidy"])
+    assert select(config, ["task"], ["tidy"]) == (["task:report", "task:tidy"], ["tidy"])
+    with pytest.raises(ConfigError, match="no jobs of kind `task:reprot`, did you mean `task:report`"):
+        select(config, ["task:reprot"], [])
+    with pytest.raises(ConfigError, match="no source or task `tiddy`, did you mean `tidy`"):
+        select(config, [], ["tiddy"])
+    with pytest.raises(ConfigError, match="nothing to do"):
+        select(parse("version: 1").config, [], [])

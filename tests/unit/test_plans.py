@@ -2,7 +2,9 @@
 
 from zoneinfo import ZoneInfo
 
+from checkpoints import StreamId
 from checkpoints.jobs import Overlap
+from ingest.cli.forever import owned
 from ingest.config.loader import parse
 from ingest.jobs.cron import Cron
 from ingest.jobs.firing import Plan, Policy
@@ -60,3 +62,17 @@ def test_what_decides_when_it_ticks_is_in_the_digest_and_nothing_else() -> None:
     same = FILE.replace("jitter: 10m", "jitter: 1m").replace("catch_up: all, overlap: allow", "catch_up: none")
     [plan] = [plan for plan in of_sources(parse(same).config.sources) if plan.id == "billing/daily"]
     assert plan.declared.digest == before
+
+
+def test_a_process_owns_the_schedules_of_sources_that_it_runs_as_a_whole() -> None:
+    text = """
+version: 1
+sources:
+  a: {base_url: https://a.example, defaults: {path: /x, records: $}, streams: {one: {}, two: {}, often: {every: 1s}}}
+  b: {base_url: https://b.example, streams: {one: {path: /x, records: $}}}
+tasks: {report: {call: "work:report", every: 1h}}
+"""
+    config = parse(text).config
+    a, b = [StreamId("a", "one"), StreamId("a", "two")], [StreamId("b", "one")]
+    assert owned(config, [*a, *b], ["report"]) == ["a/", "b/", "task:"]
+    assert owned(config, [*a[:1], *b], []) == ["b/"]
