@@ -100,7 +100,7 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
     cells = []
     for r in found:
         moved = r.cursor_to or "-" if r.cursor_from in (None, r.cursor_to) else f"{r.cursor_from} → {r.cursor_to}"
-        why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}: {scrub(r.reason)}"
+        why = scrub(r.reason) if r.outcome is Outcome.COMPLETE else f"{r.outcome.value.upper()}, see below"
         cells.append([
             str(r.stream), f"{r.pages:,}" + (f" ({r.gaps:,} left out)" if r.gaps else ""),
             f"{r.events:,}" + (f" ({r.deletes:,} deletes)" if r.deletes else ""),
@@ -109,7 +109,9 @@ def reports(found: Sequence[Report], *, as_json: bool, scrub: Callable[[str], st
         ])  # fmt: skip
     rows(COLUMNS, cells, Spare(("waiting", "retries", "dead letters"), ("cursor",)))
     for r in found:
-        if r.outcome is Outcome.COMPLETE and r.events == r.dead_letters == 0:
+        if r.outcome is not Outcome.COMPLETE:
+            print(f"{r.stream}: {r.outcome.value.upper()}: {scrub(r.reason)}")
+        elif r.events == r.dead_letters == 0:
             print(f"{r.stream}: nothing new")
 
 
