@@ -8,8 +8,7 @@ While one page is being published the next one is fetched; never more than these
 """
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeVar
@@ -18,30 +17,24 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
-from checkpoints import RESERVED, Checkpoints, Claim, Missing, Save, Seen, StreamId, noted
-from ingest import deadletter, metrics
+from checkpoints import RESERVED, Checkpoints, Claim, Missing, Save, Seen, StreamId
 from ingest.changes import Changes
-from ingest.errors import BadRecord, ConfigError, Transient
-from ingest.event import Envelope, Message
-from ingest.eventlog import Locate, Published, Publisher
+from ingest.event import Envelope
+from ingest.eventlog import Locate, Publisher
 from ingest.eventlog.place import same_place
+from ingest.patience import Patience
+from ingest.publication import Publication
+from ingest.remembered import Remembered, changed, to_remember
 from ingest.report import Outcome, Report
-from ingest.retry import backoff
-from ingest.sources import Page, Refused, Source, SourceRecord, Sweep
+from ingest.sources import Page, Source, SourceRecord, Sweep
 from ingest.sources.cursor import describe, unconditional
-from ingest.sources.identity import bounded_id, version_hash
 from ingest.sources.times import rfc3339
 
 log = structlog.get_logger()
 T = TypeVar("T")
 
-IN_MEMORY = 10_000  # ids that a run remembers by itself; more of them are asked of the database page by page
 BEGUN = 1000  # partitions at most of which one may have been listed when a holder before us ended; fewer are, at once
 DELETED_AT_ONCE = 1000  # ids that a sweep finds gone are published in pages of so many
-PATIENCE = 20  # tries to publish a page or save a cursor; with the back-off below, some five minutes
-RETRY_BASE = 0.2  # seconds
-RETRY_CAP = 30.0  # seconds
-WARN_AFTER = 10.0  # seconds without all acknowledgements of a page
 
 
 class Target(NamedTuple):
@@ -62,13 +55,6 @@ class Target(NamedTuple):
         return StreamId(self.stream.source, f"{self.stream.stream}@{self.part}") if self.part else self.stream
 
 
-class Unwanted(NamedTuple):
-    """What a topic will never take, and why."""
-
-    message: Message
-    error: BadRecord
-
-
 class Poller:
     """One run of one stream, under a claim that someone else keeps renewing. `locate` names a topic of the log,
     `changes` remembers the run before."""
@@ -85,15 +71,15 @@ class Poller:
         changes: Changes | None = None,
     ) -> None:
         self._target, self._claim, self._source = target, claim, source
-        self._publisher, self._checkpoints, self._report = publisher, checkpoints, report
+        self._checkpoints, self._locate, self._report = checkpoints, locate, report
         self._stream = target.kept_as
-        self._envelope = Envelope(*target.stream, claim.lease.fence if target.fence is None else target.fence)
-        self._locate = locate
+        self._patience = Patience(self._stream, report)
+        envelope = Envelope(*target.stream, claim.lease.fence if target.fence is None else target.fence)
+        self._publication = Publication(target.topic, envelope, claim, publisher, checkpoints, self._patience)
+        self._remembered = Remembered(self._stream, checkpoints, self._patience, asks=claim.seen > 0)
         self._changes = changes or Changes()
         self._seen_in = claim.seen_in  # until `run` asks
         self._moved = False  # what was seen was published somewhere else
-        self._asks = claim.seen > 0  # the database remembers ids that this run did not publish
-        self._published: dict[str, Seen] = {}  # else all that it remembers
         # A page may be in the log that no cursor stands for: ours, or that of a holder who did not release the lease.
         self.in_flight = not claim.lease.clean
         self._unclean = self.in_flight  # so the first page of each partition is published whatever was seen of it
@@ -105,7 +91,7 @@ class Poller:
     def next_claim(self) -> Claim:
         """The same lease with everything as this run left it, for the next run under it."""
         lease = replace(self._claim.lease, clean=not self.in_flight)
-        remembered = self._claim.seen or len(self._published) or int(self._asks)
+        remembered = self._claim.seen or len(self._remembered)
         seen_in = self._claim.seen_in if self._moved else self._seen_in
         return Claim(self._stream, lease, self._cursor, remembered, seen_in)
 
@@ -141,10 +127,10 @@ class Poller:
         """What was seen counts only in the topic in which it was published: not in another log, and not in a topic of
         this name that was made anew."""
         topic = self._target.topic
-        self._seen_in = await self._persist("look at the topic", lambda: self._locate(topic))
+        self._seen_in = await self._patience.persist("look at the topic", lambda: self._locate(topic))
         self._moved = self._claim.seen_in is not None and not same_place(self._claim.seen_in, self._seen_in)
-        self._asks = self._claim.seen > 0 and not self._moved
         if self._moved and self._claim.seen:
+            self._remembered.asks = False
             log.warning(
                 "the topic is not the one that was published to: what was seen is forgotten, a full listing is "
                 "published again",
@@ -157,13 +143,13 @@ class Poller:
         """publish → save cursor."""
         fresh, seen = await self._not_seen(page)
         self.in_flight = True
-        published, buried = await self._publish(fresh, page.refused)
+        published, buried = await self._publication.publish(fresh, page.refused)
         save = self._save_of(page, fresh, seen)
         gone = await self._publish_deletes(page.sweep, save) if page.sweep is not None and page.sweep.ends else 0
         self._changed_anything = self._changed_anything or bool(fresh or buried or gone)
         await self._save(replace(save, history=page.stop if self._changed_anything else None))
         self.in_flight = self._stays_in_doubt(page)
-        self._remember(save)
+        self._remembered.saved(save)
         self._report.cursor_to = describe(page.cursor)
         self._report.saved(
             events=published + gone,
@@ -197,7 +183,7 @@ class Poller:
         )
 
     async def _save(self, save: Save) -> None:
-        await self._persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
+        await self._patience.persist("save the cursor", lambda: self._checkpoints.save(self._claim, save))
         self._moved = False
         self._cursor = save.cursor
 
@@ -210,11 +196,11 @@ class Poller:
         look_up, stream, after, count = self._checkpoints.missing, self._stream, "", 0
         while True:
             look = partial(look_up, stream, sweep.number, after, DELETED_AT_ONCE, twice=sweep.twice)
-            missing = await self._persist("look up what is gone", look)
+            missing = await self._patience.persist("look up what is gone", look)
             if not missing:
                 return count
             deletes = [deletion(one, sweep.number) for one in missing]
-            published, _ = await self._publish(deletes)
+            published, _ = await self._publication.publish(deletes)
             seen = [
                 Seen(one.id, one.version or "", None, other.key, dead=True)
                 for one, other in zip(deletes, missing, strict=True)
@@ -227,23 +213,12 @@ class Poller:
         if page.keyless:
             page = replace(page, records=await self._with_keys(page.records))
         ids = [record.id for record in page.records]
-        known = {} if self._may_be_in_the_log(page) else await self._known(ids)
+        known = {} if self._may_be_in_the_log(page) else await self._remembered.versions(ids)
         before = frozenset(known) if page.whole else frozenset()
-        fresh = page.records if not known and len(set(ids)) == len(ids) else _changed(page.records, known)
+        fresh = page.records if not known and len(set(ids)) == len(ids) else changed(page.records, known)
         if page.whole:
             self._look_at_changes(page, before, fresh)
-        lowest = page.remember_from
-        return fresh, [
-            Seen(
-                record.id,
-                record.version or "",
-                record.position,
-                None if record.key == record.id else record.key,
-                record.deleted,
-            )
-            for record in fresh
-            if page.remember_all or (record.position is not None and (lowest is None or record.position >= lowest))
-        ]
+        return fresh, to_remember(page, fresh)
 
     def _may_be_in_the_log(self, page: Page) -> bool:
         """Whether it may be the one of a holder before us, in this version or in another that was not remembered."""
@@ -263,113 +238,15 @@ class Poller:
 
     async def _partitions(self, names: Sequence[str]) -> Mapping[str, bytes]:
         look_up = self._checkpoints.cursors
-        found = await self._persist("look up the cursors", lambda: look_up(self._stream, names))
+        found = await self._patience.persist("look up the cursors", lambda: look_up(self._stream, names))
         if not self._afresh:
             return found
         return {name: cursor if name == RESERVED else unconditional(cursor) for name, cursor in found.items()}
 
     async def _with_keys(self, deletes: Sequence[SourceRecord]) -> Sequence[SourceRecord]:
         """A delete goes where the events of its record went."""
-        look_up, ids = self._checkpoints.keys, [one.id for one in deletes]
-        keys = await self._persist("look up keys", lambda: look_up(self._stream, ids)) if ids else {}
+        keys = await self._remembered.keys([one.id for one in deletes])
         return [replace(one, key=keys.get(one.id, one.key)) for one in deletes]
-
-    async def _known(self, ids: Sequence[str]) -> dict[str, str]:
-        """The version published last, for those of the ids that are remembered."""
-        if self._asks and ids:
-            look_up = self._checkpoints.seen
-            return dict(await self._persist("look up what was seen", lambda: look_up(self._stream, ids)))
-        published = self._published
-        return {name: published[name].version for name in ids if name in published}
-
-    def _remember(self, saved: Save) -> None:
-        """A run that nobody remembers anything from before knows by itself what it saved, while that is not much."""
-        if self._asks:
-            return
-        self._published.update({one.id: one for one in saved.seen})
-        if (below := saved.forget_below) is not None and not saved.partition:
-            self._published = {
-                one.id: one for one in self._published.values() if one.position is None or one.position >= below
-            }
-        if len(self._published) > IN_MEMORY:
-            self._published.clear()
-            self._asks = True
-
-    async def _publish(self, fresh: Sequence[SourceRecord], refusals: Sequence[Refused] = ()) -> tuple[int, int]:
-        """Returns how many events are in the topic, and how many dead letters they left: all acknowledged."""
-        unwanted: list[Unwanted] = []
-        topic, messages = self._target.topic, self._envelope.messages(fresh)
-        if messages:
-            unwanted = await self._acknowledged(topic, messages)
-        letters = [deadletter.of_source(topic, b"", refused.value, (), refused.error) for refused in refusals]
-        letters += [deadletter.of_source(topic, m.key, m.value, m.headers, error) for m, error in unwanted]
-        if letters:
-            await self._bury(letters)
-        return len(messages) - len(unwanted), len(letters)
-
-    async def _bury(self, letters: list[Message]) -> None:
-        """Publish dead letters; one that is too large even there keeps its bytes in the state database."""
-        topic = deadletter.topic_for(self._target.topic, deadletter.SOURCE)
-        pointers = [await self._keep(letter) for letter, _ in await self._acknowledged(topic, letters)]
-        if pointers and await self._acknowledged(topic, pointers):
-            raise ConfigError(f"{topic} cannot even hold the pointer to a record that is too large: raise max_message")
-        first = dict(letters[0].headers)["dlq.error.message"].decode()
-        log.warning("dead letters", stream=str(self._stream), count=len(letters), topic=topic, first=first)
-
-    async def _keep(self, letter: Message) -> Message:
-        headers = msgspec.msgpack.encode(letter.headers)
-        name = bounded_id(dict(letter.headers).get("ce_id", version_hash(letter.value).encode()).decode())
-        keep = self._checkpoints.keep
-        reference = await self._persist("keep a record", lambda: keep(self._claim, name, letter.value, headers))
-        return deadletter.pointer(letter, reference)
-
-    async def _acknowledged(self, topic: str, messages: Sequence[Message]) -> list[Unwanted]:
-        """Publish until every message is acknowledged; returns those that the topic will never take."""
-        started = time.monotonic()
-        with metrics.unacked.labels(topic).track_inprogress():
-            published = await self._persist("publish", lambda: self._watched(topic, messages))
-        metrics.ack_seconds.labels(topic).observe(time.monotonic() - started)
-        metrics.produced.labels(topic, "acked").inc(published.acknowledged)
-        metrics.produced_bytes.labels(topic).inc(published.bytes)
-        unwanted = []
-        for at in published.oversized:
-            metrics.produced.labels(topic, "oversize").inc()
-            words = f"{messages[at].size()} bytes: more than the topic takes"
-            unwanted.append(Unwanted(messages[at], BadRecord(words, stage="produce", code="too_large")))
-        for refused in published.refused:
-            metrics.produced.labels(topic, "refused").inc()
-            error = BadRecord(f"refused by the log: {refused.reason}", stage="produce", code=refused.code)
-            unwanted.append(Unwanted(messages[refused.at], error))
-        return unwanted
-
-    async def _watched(self, topic: str, messages: Sequence[Message]) -> Published:
-        """Publish, and say so when the acknowledgements keep us waiting."""
-        patience = f"not all acknowledged after {WARN_AFTER:.0f} s"
-        warning = asyncio.get_running_loop().call_later(WARN_AFTER, self._blocked, "publish", patience)
-        try:
-            return await self._publisher.publish(topic, messages)
-        finally:
-            warning.cancel()
-
-    def _blocked(self, what: str, why: str) -> None:
-        log.warning(f"cannot {what} yet", stream=str(self._stream), error=why)
-        self._report.blocked_by(why)
-
-    async def _persist(self, what: str, act: Callable[[], Awaitable[T]]) -> T:
-        """Try again while the log or the database is away: the page is kept, and polling waits."""
-        attempt = 0
-        while True:
-            attempt += 1
-            try:
-                result = await act()
-            except Transient as exc:
-                self._blocked(what, str(exc))
-                if attempt >= PATIENCE:
-                    raise
-                await asyncio.sleep(backoff(attempt, RETRY_BASE, RETRY_CAP))
-            else:
-                self._report.blocked_by(None)
-                return result
 
 
 def deletion(gone: Missing, sweep: int) -> SourceRecord:
@@ -379,20 +256,7 @@ def deletion(gone: Missing, sweep: int) -> SourceRecord:
     return SourceRecord(gone.id, at, gone.key or gone.id, None, None, value, deleted=True)
 
 
-def _changed(records: Sequence[SourceRecord], known: dict[str, str]) -> list[SourceRecord]:
-    """Those that are not what `known` says of their id, and then says."""
-    fresh = []
-    for record in records:
-        version = noted(record.version, True) if record.deleted else record.version or ""
-        if known.get(record.id) != version:
-            known[record.id] = version
-            fresh.append(record)
-    return fresh
-
-
-async def _unless(
-    stop: asyncio.Event, stopping: "asyncio.Task[bool]", work: "asyncio.Future[T]"
-) -> T | None:
+async def _unless(stop: asyncio.Event, stopping: "asyncio.Task[bool]", work: "asyncio.Future[T]") -> T | None:
     """The result of `work`, or None as soon as `stop` is set, even where the next page is there already. `stopping`
     waits for `stop`."""
     if not work.done() and not stop.is_set():

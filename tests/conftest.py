@@ -5,12 +5,14 @@ A server that cannot be had fails the tests that need it; nothing is skipped.
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import structlog
+from hypothesis import HealthCheck, settings
 
 from migrations.runner import migrate
 from tests.harness import kafka as kafka_server
@@ -20,6 +22,10 @@ from tests.harness.kafka import Kafka
 from tests.harness.names import unique
 from tests.harness.pgbouncer import PgBouncer
 from tests.harness.postgres import Postgres
+
+# The same examples every time, and no clock: a suite that fails does so again. HYPOTHESIS_PROFILE=default explores.
+settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 
 LEAK_GRACE = 1.0  # seconds that a task may take to end after its test
 

@@ -19,7 +19,8 @@ from ingest.event import Message
 from ingest.eventlog import Published, Publisher, TopicSpec
 from ingest.eventlog.place import located
 from ingest.eventlog.sqlite import SqliteAdmin
-from ingest.poller import IN_MEMORY, Target
+from ingest.poller import Target
+from ingest.remembered import IN_MEMORY
 from ingest.report import Outcome, Report, exit_code
 from ingest.run import Runner, Stream
 from ingest.sources import Notice

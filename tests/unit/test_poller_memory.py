@@ -8,7 +8,7 @@ import pytest
 
 from checkpoints import Checkpoints, StreamId
 from checkpoints.sqlite import SqliteCheckpoints, SqliteLeases
-from ingest import poller
+from ingest import remembered
 from ingest.eventlog import TopicSpec
 from ingest.eventlog.sqlite import SqliteAdmin, SqlitePublisher
 from ingest.poller import Poller, Target
@@ -38,16 +38,23 @@ class Asked(SqliteCheckpoints):
 
 class Pages:
     """A source that gives these pages, each a list of (id, position); the version of a record is always the same.
-    `below`: from the second page on, ids at positions below are not worth remembering."""
+    `below`: from the second page on, ids at positions below are not worth remembering. `dead`: the pages that say of
+    theirs that they are gone."""
 
-    def __init__(self, *pages: Sequence[tuple[str, int]], below: int | None = None, remember_all: bool = False) -> None:
-        self._pages, self._below, self._all = pages, below, remember_all
+    def __init__(
+        self,
+        *pages: Sequence[tuple[str, int]],
+        below: int | None = None,
+        remember_all: bool = False,
+        dead: Sequence[int] = (),
+    ) -> None:
+        self._pages, self._below, self._all, self._dead = pages, below, remember_all, dead
 
     async def pages(
         self, cursor: bytes | None, watch: Watch, saved: Saved = nothing_saved
     ) -> AsyncGenerator[Page, None]:
         for n, rows in enumerate(self._pages, 1):
-            records = [SourceRecord(id, "v1", id, None, position, b"{}") for id, position in rows]
+            records = [SourceRecord(id, "v1", id, None, position, b"{}", n in self._dead) for id, position in rows]
             stop = "the end" if n == len(self._pages) else None
             yield Page(records, [], CURSOR, self._below if n > 1 else None, self._all, stop)
 
@@ -83,7 +90,7 @@ async def test_a_later_run_asks_what_the_one_before_it_published(sqlite_path: Pa
 async def test_a_run_that_remembers_much_asks_the_database_from_then_on(
     sqlite_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "IN_MEMORY", LIMIT)
+    monkeypatch.setattr(remembered, "IN_MEMORY", LIMIT)
     await migrate(f"sqlite:///{sqlite_path}")
     first = [(f"id{n}", n) for n in range(LIMIT + 1)]
     async with open_database(sqlite_path) as database:
@@ -99,3 +106,10 @@ async def test_a_run_forgets_what_the_database_forgets(sqlite_path: Path) -> Non
         page = [("old", 1), ("new", 9)]
         report = await run(database, checkpoints, Pages(page, [("newer", 10)], page, below=5))
     assert (report.events, report.unchanged, checkpoints.times) == (4, 1, 0)
+
+
+async def test_a_record_that_comes_back_with_the_version_of_its_delete_is_published_again(sqlite_path: Path) -> None:
+    await migrate(f"sqlite:///{sqlite_path}")
+    async with open_database(sqlite_path) as database:
+        report = await run(database, Asked(database), Pages([("a", 1)], [("a", 1)], [("a", 1)], dead=[1, 2]))
+    assert (report.events, report.deletes, report.unchanged) == (2, 1, 1)
