@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from checkpoints import StreamId
-from checkpoints.jobs import Job, Jobs
+from checkpoints.jobs import Job
 from ingest.backfill import Payload, Slice
 from ingest.errors import ConfigError
 from ingest.jobs.handler import Again, Handler, Progress
-from ingest.jobs.syncing import HELD_DELAY, conclude
+from ingest.jobs.syncing import HELD_DELAY, Hold, conclude
 from ingest.report import Report
 from ingest.run import Runner, Stream
 
@@ -19,7 +19,7 @@ Open = Callable[[StreamId, Slice, str], Awaitable[Stream]]
 ConfigError where the stream is not configured, or a reference cannot be resolved."""
 
 
-def handler(runner: Runner, open_slice: Open, jobs: Jobs) -> Handler:
+def handler(runner: Runner, open_slice: Open, hold: Hold) -> Handler:
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
         payload, note = _payload(job), f"read by the backfill of job {job.id}"
         stream = await open_slice(StreamId(job.source, payload.stream), payload.slice, note)
@@ -29,7 +29,7 @@ def handler(runner: Runner, open_slice: Open, jobs: Jobs) -> Handler:
         report = await runner.take(stream, stop, lambda report: progress(_shown(report)))
         if report is None:
             raise Again("another process reads the slice", HELD_DELAY)
-        await conclude(report, jobs)
+        await conclude(report, hold)
 
     return Handler(work)
 

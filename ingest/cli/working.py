@@ -76,9 +76,13 @@ async def open_worker(
     handlers = dict(tasks.handlers(names, app.loaded, app.redactor, inside))
     if polling is not None:
         runner, streams = polling
+
+        async def hold(source: str, seconds: float, reason: str) -> None:
+            await jobs.hold(source, seconds, app.redactor.scrub(reason))
+
         of_streams = {
-            SYNC: syncing.handler(runner, streams.open, jobs),
-            BACKFILL: backfilling.handler(runner, streams.open_slice, jobs),
+            SYNC: syncing.handler(runner, streams.open, hold),
+            BACKFILL: backfilling.handler(runner, streams.open_slice, hold),
         }
         handlers |= {kind: handler for kind, handler in of_streams.items() if kind in selection.kinds}
     return Worker(

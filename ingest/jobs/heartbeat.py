@@ -21,7 +21,7 @@ from ingest.jobs.hand import Hand, fence_after
 
 log = structlog.get_logger()
 
-JITTER = 0.1  # of the third of the time-to-live after which the next heartbeat is sent
+JITTER = 0.1  # of the time until the next heartbeat is sent
 RETRY_EVERY = 1.0  # seconds between tries while the database does not answer
 JOIN = 5.0  # seconds at most that a heartbeat under way may hold up the end of the process
 
@@ -30,12 +30,19 @@ Connect = Callable[[], AbstractAsyncContextManager[Jobs]]
 
 
 class Heartbeat:
-    """While its context lasts. `lost` and `cancel` are called in the loop that entered it, once for each hand."""
+    """Every `every` seconds, while its context lasts. `lost` and `cancel` are called in the loop that entered it, once
+    for each hand."""
 
     def __init__(
-        self, worker: Worker, connect: Connect, ttl: float, lost: Callable[[Hand], None], cancel: Callable[[Hand], None]
+        self,
+        worker: Worker,
+        connect: Connect,
+        ttl: float,
+        every: float,
+        lost: Callable[[Hand], None],
+        cancel: Callable[[Hand], None],
     ) -> None:
-        self._worker, self._connect, self._ttl = worker, connect, ttl
+        self._worker, self._connect, self._ttl, self._every = worker, connect, ttl, min(every, ttl / 3)
         self._on_lost, self._on_cancel = lost, cancel
         self._hands: dict[int, Hand] = {}  # by the job's id; guarded by _lock
         self._lock = threading.Lock()
@@ -128,7 +135,7 @@ class Heartbeat:
             else:
                 self._failure = ""
                 self._answered(held, {beat.id: beat for beat in beats}, sent)
-                pause = self._ttl / 3 * random.uniform(1 - JITTER, 1 + JITTER)
+                pause = self._every * random.uniform(1 - JITTER, 1 + JITTER)
             if stopping == self._stopping:
                 await self._pause(pause)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from checkpoints import StreamId
-from checkpoints.jobs import Job, Jobs
+from checkpoints.jobs import Job
 from ingest.errors import ConfigError, Transient
 from ingest.jobs.handler import Again, Handler, Progress
 from ingest.report import Outcome, Report
@@ -19,19 +19,23 @@ Open = Callable[[StreamId], Awaitable[Stream]]
 """Raises ConfigError where it is not configured, or a reference cannot be resolved."""
 
 
+Hold = Callable[[str, float, str], Awaitable[None]]
+"""Leaves a source alone for so many seconds, for this reason."""
+
+
 class _Wanted(msgspec.Struct):
     """The payload."""
 
     stream: str
 
 
-def handler(runner: Runner, open_stream: Open, jobs: Jobs) -> Handler:
+def handler(runner: Runner, open_stream: Open, hold: Hold) -> Handler:
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
         stream = await open_stream(StreamId(job.source, _wanted(job)))
         report = await runner.take(stream, stop, lambda report: progress(_shown(report)))
         if report is None:
             raise Again("another process polls the stream", HELD_DELAY)
-        await conclude(report, jobs)
+        await conclude(report, hold)
 
     return Handler(work)
 
@@ -47,10 +51,10 @@ def _shown(report: Report) -> dict[str, int]:
     return {"pages": report.pages, "events": report.events, "unchanged": report.unchanged}
 
 
-async def conclude(report: Report, jobs: Jobs) -> None:
+async def conclude(report: Report, hold: Hold) -> None:
     """Raises what the end of the run means for its job."""
     if isinstance(report.error, Transient) and (wait := report.error.retry_after or 0.0) > LONG_WAIT:
-        await jobs.hold(report.stream.source, wait, report.reason)
+        await hold(report.stream.source, wait, report.reason)
         raise Again(report.reason, wait)
     if report.error is not None:
         raise report.error

@@ -33,6 +33,7 @@ from ingest.retry import backoff
 
 log = structlog.get_logger()
 
+BEAT_EVERY = JOB_TTL / 3  # seconds
 POLL = 2.0  # seconds at most between two looks for jobs; ± JITTER
 JITTER = 0.1
 CONTENTION = 0.05  # seconds until another look, where a job is due that others kept us from
@@ -40,13 +41,14 @@ OUTAGE_BASE, OUTAGE_CAP = 0.2, 5.0  # seconds between tries while the database d
 STOP_GRACE = 18.0  # seconds that handlers have to end when the worker stops; less than the process has
 CANCEL_GRACE = 10.0  # seconds that a handler has to end when a person cancelled its job
 CANCELLED_WITHIN = 2.0  # seconds that a handler may take to notice that it is cancelled
-FLUSH_PATIENCE = 3.0  # seconds that the last results wait for a database that does not answer
+FLUSH_PATIENCE = 3.0  # seconds that results wait for a database that does not answer, when the worker stops
 
 
 class Times(NamedTuple):
     """In seconds."""
 
     ttl: float = JOB_TTL  # of a claim without a heartbeat
+    beat: float = BEAT_EVERY
     poll: float = POLL
     stop_grace: float = STOP_GRACE
     cancel_grace: float = CANCEL_GRACE
@@ -71,7 +73,7 @@ class Worker:
     ) -> None:
         self._jobs, self._identity, self._handlers, self._redactor = jobs, identity, handlers, redactor
         self._times, self._changed = times, changed
-        self._heartbeat = Heartbeat(identity, connect, times.ttl, self._lost, self._cancel)
+        self._heartbeat = Heartbeat(identity, connect, times.ttl, times.beat, self._lost, self._cancel)
         self._running: set[Hand] = set()
         self._results: dict[Hand, Ended] = {}  # not written yet
         self._stirred = asyncio.Event()  # a handler ended
@@ -147,12 +149,14 @@ class Worker:
         results = dict(self._results)
         try:
             with metrics.claim_seconds.time():
-                exchanged = await self._jobs.exchange(self._identity.name, list(results.values()), want)
-        except (StoreUnavailable, ConfigError) as exc:  # what a person must mend ends no handler
+                async with asyncio.timeout(FLUSH_PATIENCE if self._stops else None):
+                    exchanged = await self._jobs.exchange(self._identity.name, list(results.values()), want)
+        except (StoreUnavailable, ConfigError, TimeoutError) as exc:  # what a person must mend ends no handler
             for hand in results:
                 hand.unsure = True
-            self._changed(str(exc))
-            log.warning("cannot reach the jobs yet", unwritten=len(results), error=str(exc))
+            problem = str(exc) or "no answer in time"
+            self._changed(problem)
+            log.warning("cannot reach the jobs yet", unwritten=len(results), error=problem)
             return None
         self._changed(None)
         for hand in results:

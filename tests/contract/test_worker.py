@@ -14,9 +14,10 @@ from checkpoints.jobs import Beat, Ended, Exchanged, Held, Job, Jobs, NewJob, Ou
 from checkpoints.jobs import Worker as Identity
 from ingest.errors import ConfigError, StoreUnavailable, Transient
 from ingest.jobs.handler import Again, Handler, Progress, Work
+from tests.contract.states import eventually
 from tests.contract.working import PATIENCE, QUICK, Queue, nothing, open_jobs, open_queue, until_set
 
-BEATING = QUICK._replace(ttl=1.5)  # a heartbeat comes soon
+BEATING = QUICK._replace(beat=0.05)  # a heartbeat comes soon
 BRIEF = QUICK._replace(ttl=0.6)  # a claim that a test sees end
 
 
@@ -206,25 +207,24 @@ async def test_a_result_that_comes_after_the_claim_was_given_to_another_is_refus
 
 
 async def test_a_handler_that_holds_up_the_event_loop_loses_no_claim(queue: Queue) -> None:
-    """A rescuer looks while the loop stands still, after the claim as it was made has ended."""
-    rescued = list[object]()
+    """It is renewed again and again while the loop stands still."""
+    ends = set[float]()
 
-    async def rescuing(id: int, first: float) -> None:
-        async with open_jobs(queue.url) as jobs:
-            while (await queue.row(id))["lease_until"] < first + BEATING.ttl:
-                rescued.extend(await jobs.rescue(0.0))
-            rescued.extend(await jobs.rescue(0.0))
+    async def watching(id: int) -> None:
+        async def renewed() -> bool | None:
+            ends.add((await queue.row(id))["lease_until"])
+            return len(ends) > 3 or None
+
+        await eventually(renewed)
 
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
-        first = (await queue.row(job.id))["lease_until"]
-        other = threading.Thread(target=lambda: asyncio.run(rescuing(job.id, first)))
+        other = threading.Thread(target=lambda: asyncio.run(watching(job.id)))
         other.start()
         other.join(PATIENCE)
 
-    [(id, _)] = await queue.enqueue("a")
+    await queue.enqueue("a")
     tally = await queue.worker({"a": Handler(work)}, times=BEATING).run(asyncio.Event(), drain=True)
-    assert (tally.outcomes, tally.lost, rescued) == ({Outcome.DONE: 1}, 0, [])
-    assert await queue.outcomes(id) == ["done"]
+    assert (len(ends), tally.outcomes, tally.lost) == (4, {Outcome.DONE: 1}, 0)
 
 
 async def test_one_that_holds_it_up_for_longer_than_it_may_take_keeps_no_claim(queue: Queue) -> None:
@@ -233,8 +233,11 @@ async def test_one_that_holds_it_up_for_longer_than_it_may_take_keeps_no_claim(q
 
     async def rescuing() -> None:
         async with open_jobs(queue.url) as jobs:
-            while not rescued:
-                rescued.extend(await jobs.rescue(0.0))
+
+            async def found() -> Sequence[Rescued] | None:
+                return await jobs.rescue(0.0) or None
+
+            rescued.extend(await eventually(found))
 
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
         other = threading.Thread(target=lambda: asyncio.run(rescuing()))
@@ -251,8 +254,11 @@ async def test_progress_goes_with_the_heartbeat_and_with_the_result(queue: Queue
 
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
         progress({"pages": 1})
-        while (await queue.row(job.id))["progress"] != '{"pages":1}':
-            pass
+
+        async def shown() -> bool | None:
+            return (await queue.row(job.id))["progress"] == '{"pages":1}' or None
+
+        await eventually(shown)
         seen.set()
         progress({"pages": 2})
 
@@ -324,29 +330,34 @@ async def test_while_the_database_is_away_results_are_kept_until_they_can_be_wri
 
 
 async def test_a_claim_that_cannot_be_renewed_in_time_is_let_go_by_the_worker_s_own_clock(queue: Queue) -> None:
-    """Its handler is cancelled before another one may begin; the job is done by whoever takes it."""
-    attempts = list[int]()
+    """Its handler is cancelled, whatever the database says; then somebody rescues the job."""
+    cancelled = asyncio.Event()
 
     async def work(job: Job, progress: Progress, stop: asyncio.Event) -> None:
-        attempts.append(job.attempt)
-        if job.attempt == 1:
+        try:
             await until_set(asyncio.Event())
+        finally:
+            cancelled.set()
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Jobs]:
         async with open_jobs(queue.url) as jobs:
-            yield Away(jobs, lambda: attempts == [1])  # type: ignore[misc]
+            yield Away(jobs, lambda: True)  # type: ignore[misc]
 
     [(id, _)] = await queue.enqueue("a")
-    times = BRIEF._replace(rescue_every=0.2, rescue_grace=0.0)
     stop = asyncio.Event()
-    running = asyncio.create_task(queue.worker({"a": Handler(work)}, times=times, connect=connect).run(stop))
-    while (await queue.row(id))["rescues"] == 0:
-        pass
-    await queue.asks("UPDATE {jobs} SET run_at = created_at WHERE state = 'pending'")
-    while (await queue.row(id))["state"] != "done":
-        pass
-    stop.set()
-    tally = await running
-    assert (attempts, tally.lost, tally.outcomes) == ([1, 2], 1, {Outcome.DONE: 1})
-    assert await queue.outcomes(id) == ["lost", "done"]
+    with structlog.testing.capture_logs() as lines:
+        running = asyncio.create_task(queue.worker({"a": Handler(work)}, times=BRIEF, connect=connect).run(stop))
+        await until_set(cancelled)
+        assert (await queue.row(id))["state"] == "running"
+        stop.set()
+        tally = await running
+    assert (tally.lost, tally.outcomes) == (1, {})
+    [line] = [line for line in lines if line["event"].startswith("lost the job")]
+    assert line["why"] == "it could not be renewed in time: the database is away"
+
+    async def rescued() -> bool | None:
+        return bool(await queue.jobs.rescue(0.0)) or None
+
+    await eventually(rescued)
+    assert await queue.outcomes(id) == ["lost"]

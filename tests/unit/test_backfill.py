@@ -487,7 +487,7 @@ async def work(one: Process, api: FakeApi, job: Job, stop: asyncio.Event | None 
 
         locate = partial(located, SqliteAdmin(one.database))
         runner = Runner(one.publisher, one.checkpoints, one.leases, one.holder, locate, lease_ttl=TTL)
-        handle = handler(runner, open_slice, SqliteJobs(one.database)).work
+        handle = handler(runner, open_slice, SqliteJobs(one.database).hold).work
         await handle(job, said.append, stop or asyncio.Event())
     return said
 

@@ -49,7 +49,7 @@ async def run(
         return Stream(Target(STREAM, TOPIC, 100), source, 300.0)
 
     runner = Runner(one.publisher, one.checkpoints, one.leases, one.holder, here, lease_ttl=TTL)
-    work = handler(runner, open_stream, SqliteJobs(one.database)).work
+    work = handler(runner, open_stream, SqliteJobs(one.database).hold).work
     await work(wanted or job(), said.append, stop or asyncio.Event())
     return said
 
