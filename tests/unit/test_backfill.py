@@ -349,6 +349,37 @@ async def test_what_has_no_place_in_the_order_is_in_no_slice(api: FakeApi) -> No
     assert ([record.id for record in page.records], page.skipped) == (["2"], 1)
 
 
+async def test_an_api_that_stops_at_a_cap_is_asked_for_the_rest_of_the_slice(api: FakeApi) -> None:
+    rows = [{"id": n, "updated_at": times.rfc3339(NOW + n * MINUTE)} for n in range(100)]
+    api.serve("events", rows, style="cursor", page_size=10).cap = 20
+    paginate = {"type": "cursor", "from": "$.next_cursor", "param": "cursor", "listing_cap": 20}
+    keys = {"paginate": paginate, "incremental": {**BOTH, "field": "updated_at", "order": "asc"}}
+    async with opened_family(api.url, keys) as family:
+        part = family.part("events", Stretch(NOW + 10 * MINUTE, NOW + 85 * MINUTE))
+        found = [record.id async for page in part.pages(None, Watching()) for record in page.records]
+    assert set(found) == {str(n) for n in range(10, 85)}
+
+
+async def test_records_are_what_the_stream_makes_of_them(api: FakeApi) -> None:
+    data = [
+        {"id": n, "at": times.rfc3339(NOW + n * MINUTE), "secret": 1, "state": ["gone", "open"][n % 2]}
+        for n in range(4)
+    ]
+    api.routes["/events"] = reply(json.dumps({"data": [*data, {"id": None, "at": times.rfc3339(NOW)}]}))
+    keys = {
+        "incremental": BOTH,
+        "transform": [{"drop": ["secret"]}, {"filter": "id != `3`"}],
+        "deletes": {"soft": "state == 'gone'", "sweep": {"every": "1d"}},
+        "expect": {"min_records": 1000},
+    }
+    async with opened_family(api.url, keys) as family:
+        [page] = [one async for one in family.part("events", Stretch(NOW, NOW + 60 * MINUTE)).pages(None, Watching())]
+    assert [(record.id, record.deleted) for record in page.records] == [("0", True), ("1", False), ("2", True)]
+    assert not any(b"secret" in record.value for record in page.records)
+    assert (page.skipped, len(page.refused), page.sweep, page.whole) == (1, 1, None, False)
+    assert page.stop is not None
+
+
 # ---- one slice, beside whoever polls the stream
 
 

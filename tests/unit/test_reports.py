@@ -15,10 +15,12 @@ import pytest
 import pytest_asyncio
 
 from ingest.report import Outcome
+from ingest.sources.incremental import Stretch
+from ingest.sources.times import parse_rfc3339
 from tests.harness.fake_api import FakeApi
 from tests.harness.listings import Answer, Request
 from tests.unit.polling import Killed, StumblingCheckpoints, fails, poll, process
-from tests.unit.sources import ids, list_all
+from tests.unit.sources import Watching, ids, list_all, opened_family
 
 POLL = {"path": "/reports/{job.id}", "status": "$.status", "done": "DONE", "every": "1ms"}
 JOB: dict[str, Any] = {
@@ -423,3 +425,13 @@ async def test_a_page_of_a_report_that_is_gone_meanwhile_has_another_made(office
     gone |= {"f-j3", "f-j4"}
     report = await poll(path, office.url, keys)
     assert (report.outcome, "/files/f-j4?page=2: 403" in report.reason) == (Outcome.FAILED, True)
+
+
+async def test_a_slice_of_a_backfill_orders_a_report_of_its_own(office: Office) -> None:
+    office.rows = [{"id": day, "at": f"2023-01-0{day}T00:00:00Z"} for day in (1, 2, 3)]
+    keys = {**KEYS, "incremental": {**SINCE, "until": {"body": "$.to"}, "lookback": "1d"}}
+    start, end = (parse_rfc3339(f"2023-01-0{day}", None) for day in (1, 3))
+    async with opened_family(office.url, keys) as family:
+        pages = [page async for page in family.part("events", Stretch(start, end)).pages(None, Watching())]
+    assert office.orders == [{"kind": "orders", "from": "2023-01-01T00:00:00Z", "to": "2023-01-03T00:00:00Z"}]
+    assert (ids(pages), sum(page.skipped for page in pages)) == (["1", "2"], 1)
