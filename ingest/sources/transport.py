@@ -78,6 +78,7 @@ class Transport:
         self._redactor, self.clock = redactor, clock
         self._gate = gate or Gate("", model.Limits(), clock=clock)
         self._beside: Gate | None = None  # counts what we send, without letting it through
+        self._elsewhere = False  # what it asks is not below base_url
 
     async def send(
         self,
@@ -128,7 +129,9 @@ class Transport:
         """The same for one other origin, which the configuration names, such as that of a token endpoint."""
         exchange = self._exchange.toward(url)
         counts = exchange.home == self._exchange.home
-        return self._with(exchange.quiet(), (self._beside or self._gate) if counts else None)
+        other = self._with(exchange.quiet(), (self._beside or self._gate) if counts else None)
+        other._elsewhere = True
+        return other
 
     def aside(self) -> "Transport":
         """The same for what has to go out while requests of ours wait for it, such as for a token: it does not queue
@@ -174,7 +177,8 @@ class Transport:
         if response.status in limits.retry.statuses:
             raise _Again(self._said(response), wait)
         if not good:
-            said = f"{self.shown(request)}: {self._said(response)}{_hint(response.status)}"
+            hint = "" if self._elsewhere else _hint(response.status)
+            said = f"{self.shown(request)}: {self._said(response)}{hint}"
             refusal = SourceRefused(said, response.status)
             if response.status == 401 and response.sent is not None:
                 raise _Unauthorized(response.sent, refusal)

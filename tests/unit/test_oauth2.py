@@ -320,6 +320,7 @@ async def test_a_token_endpoint_that_stays_away_makes_the_source_unavailable(
         (401, '{"error":"invalid_client"}', "`client_id` and `client_secret`"),
         (400, '{"error":"invalid_scope"}', "`scopes`"),
         (403, "<html>no</html>", "`auth.oauth2`"),
+        (404, "{}", "`auth.oauth2.token_url`"),
         (200, '{"error":"unauthorized_client","error_description":"no"}', "`client_id`, and which grants it may use"),
     ],
 )
@@ -332,6 +333,7 @@ async def test_a_refused_client_is_not_tried_again_and_the_message_says_where_to
     assert isinstance(error, SourceRefused)
     assert str(error).startswith(f"ingest.yaml:7:9: no access token: POST {server.url}/token")
     assert str(error).endswith(f"look at {look}")
+    assert "base_url" not in str(error)
     assert (len(server.requests), len(api.requests)) == (1, 0)
 
 

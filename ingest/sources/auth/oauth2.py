@@ -20,6 +20,7 @@ from ingest.sources.parameters import texts
 from ingest.sources.request import Request
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
+NO_ENDPOINT = (404, 405, 501)  # answers of an address that gives no tokens
 HINTS = {
     "invalid_client": "`client_id` and `client_secret`",
     "unauthorized_client": "`client_id`, and which grants it may use",
@@ -102,7 +103,8 @@ async def ask(errands: Errands, token_url: str, client: Client) -> Grant:
         return await errands.send(Request(token_url, method="POST"), client, decode)
     except SourceRefused as exc:
         text = str(exc)
-        look = next((hint for code, hint in HINTS.items() if code in text), "`auth.oauth2`")
+        elsewhere = "`auth.oauth2.token_url`" if exc.status in NO_ENDPOINT else "`auth.oauth2`"
+        look = next((hint for code, hint in HINTS.items() if code in text), elsewhere)
         raise SourceRefused(f"no access token: {text}; look at {look}", UNAUTHORIZED) from exc
 
 
