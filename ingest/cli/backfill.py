@@ -111,7 +111,7 @@ async def _followed(
                     sys.stdout.write(CLEAR)
                 shown.progress(name, found, rows, as_json=as_json, scrub=REDACTOR.scrub)
                 if not as_json:
-                    shown.hints(name, workers, rows, watched=watch)
+                    shown.hints(name, found, workers, rows, watched=watch)
                 drawn = rows
             if over:
                 return rows

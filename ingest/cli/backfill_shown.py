@@ -71,13 +71,15 @@ def _row(row: Row | None, scrub: Callable[[str], str]) -> list[str]:
         return ["", "", "", "", "", ""]
     told = _told(row)
     state = f"dead: {row.dead_reason}" if row.state is State.DEAD else str(row.state)
-    error = "" if row.state is State.DONE else scrub(row.last_error or "").split("\n", 1)[0][:LINE]
     counts = [f"{told[key]:,}" if key in told else "" for key in ("pages", "events")]
+    if row.state is State.DONE:
+        return [str(row.id), state, *counts, "", ""]
+    error = scrub(row.last_error or "").split("\n", 1)[0][:LINE]
     return [str(row.id), state, *counts, str(told.get("position") or ""), error]
 
 
-def hints(name: StreamId, workers: Sequence[WorkerRow], rows: Sequence[Row], *, watched: bool) -> None:
-    """What to do next."""
+def hints(name: StreamId, found: Plan, workers: Sequence[WorkerRow], rows: Sequence[Row], *, watched: bool) -> None:
+    """What to know, and what to do next."""
     if all(row.state is State.DONE for row in rows):
         if not watched:
             print("all of it was read before; `--again` reads it once more")
@@ -86,6 +88,7 @@ def hints(name: StreamId, workers: Sequence[WorkerRow], rows: Sequence[Row], *, 
     if waits and not any(not one.stopping and _takes(one, name.source) for one in workers):
         print(f"no worker takes them yet: start `ingest worker`, or `ingest run --source {name.source}`")
     if not watched:
+        _note(found)
         print(f"follow it: the same command with --watch, or `ingest jobs list --kind {KIND}`, `ingest jobs show ID`")
 
 

@@ -169,6 +169,7 @@ def test_so_many_run_at_a_time_as_is_said_and_one_place_is_left_to_the_streams(
 ) -> None:
     write(folder, concurrency, queues)
     found = data(*RANGE, "--slices", "3", *asked)
+    assert ("one job under way" in run(*RANGE, "--slices", "3", *asked).stdout) is (concurrency == 1)
     assert ["one job under way at a time" in note for note in found["notes"]] == [True] * (concurrency == 1)
     expected = "backfill" if cap is None else "backfill:shop/orders@2024-01-01..2024-01-04"
     assert {job["queue"] for job in listed()} == {expected}
