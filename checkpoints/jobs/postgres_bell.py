@@ -17,6 +17,7 @@ import asyncpg
 import structlog
 
 from checkpoints.jobs.postgres_rows import CHANNEL
+from ingest import metrics
 from ingest.errors import IngestError
 from ingest.postgres import Postgres, literal, translated
 
@@ -108,10 +109,12 @@ class PostgresBell:
             if self._degraded:
                 log.info("notify works again")
             self.hears, self._degraded = True, False
+            metrics.listen_degraded.set(0)
 
     async def _give_up(self, why: str) -> None:
         self._session, self.hears, self._probe = None, False, ""
         await self._opened.aclose()
         if not self._degraded:
             self._degraded = True
+            metrics.listen_degraded.set(1)
             log.warning("notify degraded: new jobs are looked for every second", reason=why)

@@ -13,7 +13,7 @@ from ingest.cli import jobs_shown
 from ingest.cli.context import REDACTOR, ConfigOption, JsonOption, loaded
 from ingest.cli.desk import at_desk, person
 from ingest.cli.moments import point, seconds
-from ingest.cli.watching import WatchOption, looked
+from ingest.cli.watching import WatchOption, indented, looked
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 
@@ -66,7 +66,7 @@ def list_(
         return await (await opened.desk()).list(chosen, limit)
 
     def draw(found: Listed) -> None:
-        jobs_shown.listed(found, as_json=as_json, scrub=REDACTOR.scrub)
+        jobs_shown.listed(found, as_json=as_json, indent=indented(watch), scrub=REDACTOR.scrub)
 
     looked(loaded(config), look, draw, watch=watch)
 

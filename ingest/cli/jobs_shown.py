@@ -71,9 +71,9 @@ def _total(sources: Sequence[SourceSummary]) -> list[str]:
     return ["all", *(f"{sum(c):,}" for c in columns), "", "", f"{done:,}", _failed(failed, done + failed), "", ""]
 
 
-def listed(found: Listed, *, as_json: bool, scrub: Scrub) -> None:
+def listed(found: Listed, *, as_json: bool, indent: int | None, scrub: Scrub) -> None:
     if as_json:
-        print(json.dumps([fields(row, scrub) for row in found.rows], indent=2))
+        print(json.dumps([fields(row, scrub) for row in found.rows], indent=indent))
         return
     columns = ("id", "kind", "source", "state", "attempts", "run at", "worker", "progress", "last error")
     show.rows(columns, [_row(row, found.now, scrub) for row in found.rows], LISTED)

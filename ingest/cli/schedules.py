@@ -16,7 +16,7 @@ from ingest.cli.context import ConfigOption, JsonOption, loaded, with_app
 from ingest.cli.desk import person
 from ingest.cli.moments import clock, iso, moment, plain, point, span
 from ingest.cli.table import Spare
-from ingest.cli.watching import WatchOption, looked
+from ingest.cli.watching import WatchOption, indented, looked
 from ingest.config.loader import Loaded
 from ingest.config.messages import suggestion
 from ingest.errors import ConfigError
@@ -58,7 +58,7 @@ def list_(config: ConfigOption = None, as_json: JsonOption = False, watch: Watch
         schedules = await opened.schedules()
         return [await _line(schedules, one, planned.get(one.id)) for one in await schedules.load([])]
 
-    looked(configuration, look, lambda lines: _listed(lines, as_json), watch=watch)
+    looked(configuration, look, lambda lines: _listed(lines, as_json, indented(watch)), watch=watch)
 
 
 async def _line(schedules: Schedules, one: Schedule, plan: "Plan | None") -> Line:
@@ -69,9 +69,9 @@ async def _line(schedules: Schedules, one: Schedule, plan: "Plan | None") -> Lin
     return Line(one, next_at, last[0] if last else None, lately)
 
 
-def _listed(lines: Sequence[Line], as_json: bool) -> None:
+def _listed(lines: Sequence[Line], as_json: bool, indent: int | None) -> None:
     if as_json:
-        print(json.dumps([_fields(line) for line in lines], indent=2))
+        print(json.dumps([_fields(line) for line in lines], indent=indent))
         return
     if not lines:
         print(NONE_YET)

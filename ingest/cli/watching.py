@@ -21,6 +21,11 @@ CLEAR = "\x1b[H\x1b[J"  # a terminal: to the top, and empty from there
 WatchOption = Annotated[bool, typer.Option("--watch", help=f"Again every {EVERY:.0f} s, until interrupted.")]
 
 
+def indented(watch: bool) -> int | None:
+    """Of JSON: who watches gets a line for every look."""
+    return None if watch else 2
+
+
 def looked(
     configuration: Loaded, look: Callable[[App], Awaitable[T]], draw: Callable[[T], None], *, watch: bool
 ) -> None:

@@ -10,7 +10,7 @@ from ingest.cli import show
 from ingest.cli.context import ConfigOption, JsonOption, loaded
 from ingest.cli.moments import clock, moment, plain, span
 from ingest.cli.table import Spare
-from ingest.cli.watching import WatchOption, looked
+from ingest.cli.watching import WatchOption, indented, looked
 
 SPARE = Spare(("lost leases",), ("version", "started"))
 
@@ -24,13 +24,13 @@ def workers(config: ConfigOption = None, as_json: JsonOption = False, watch: Wat
         desk = await opened.desk()
         return (await desk.summary()).now, await desk.workers()
 
-    looked(loaded(config), look, lambda found: _draw(found, as_json), watch=watch)
+    looked(loaded(config), look, lambda found: _draw(found, as_json, indented(watch)), watch=watch)
 
 
-def _draw(found: Found, as_json: bool) -> None:
+def _draw(found: Found, as_json: bool, indent: int | None) -> None:
     now, rows = found
     if as_json:
-        print(json.dumps([{**plain(row), "state": _state(row)} for row in rows], indent=2))
+        print(json.dumps([{**plain(row), "state": _state(row)} for row in rows], indent=indent))
         return
     columns = ("worker", "state", "version", "started", "sign of life", "running", "lost leases", "takes")
     show.rows(columns, [_row(row, now) for row in rows], SPARE)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit, urlunsplit
 import asyncpg
 import pytest
 import pytest_asyncio
+from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from checkpoints.jobs import Ended, NewJob, Outcome, Want, postgres_bell
@@ -207,7 +208,9 @@ async def test_a_connection_that_went_deaf_without_a_word_is_found_out_and_repla
                 way.forget()
                 monkeypatch.setattr(postgres_bell, "PROBE_WAIT", 0.1)
                 await eventually(lambda: said("warning"))
+                assert REGISTRY.get_sample_value("ingest_notify_degraded") == 1
                 await eventually(lambda: said("info"))
+                assert REGISTRY.get_sample_value("ingest_notify_degraded") == 0
             way.cut()
     assert [one["event"] for one in logs] == [
         "notify degraded: new jobs are looked for every second", "notify works again",

@@ -27,6 +27,19 @@ def monthly(context):
 """
 
 
+async def test_doctor_looks_at_kafka_and_postgres_and_says_which_of_them_is_away(
+    tmp_path: Path, servers: Engine
+) -> None:
+    (tmp_path / "ingest.yaml").write_text("version: 1\n")
+    well = (await Ingest(tmp_path, servers)("doctor", "--json")).json
+    assert [one["said"].partition(";")[0] for one in well if one["about"].startswith("kafka")] == ["it answers"]
+    assert {one["level"] for one in well} == {"good"}
+    away = {**servers.environment, "INGEST_LOG_URL": "kafka://127.0.0.1:1"}
+    ill = (await Ingest(tmp_path, Engine("", away))("doctor", "--json", code=1)).json
+    assert [one["about"] for one in ill if one["level"] == "act"] == ["kafka://127.0.0.1:1"]
+    await Ingest(tmp_path, servers)("backup", "copies", code=2)
+
+
 async def test_a_dead_job_is_told_once_by_workers_that_are_killed_and_done_after_a_person_requeued_it(
     tmp_path: Path, postgres_url: str
 ) -> None:
