@@ -190,7 +190,7 @@ class Limits(Part):
     burst: Count | None = None
     """How many of them may leave at once; absent: a tenth of a second's worth, at least one."""
     concurrency: Count = 8
-    """How many requests of one process may be under way, of all streams."""
+    """How many requests of one process may be under way, of all streams; and how many of its jobs run at a time."""
     max_body: Size = 64_000_000
     """An answer that is larger, unpacked, fails the stream."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +18,8 @@ class Context:
 
     `def send(context: Context) -> None` runs in a thread, `async def send(context)` on the event loop. It is done when
     it returns; what it returns is not looked at. It may be called again for the same tick, after a crash or a failure:
-    `window` and `timestamp` are the same then, so that it can write under a key made of them.
+    `window` and `timestamp` are the same then, so that it can write under a key made of them. Tests of the function
+    call it with `Context("report", {"to": "finance"}, datetime(2026, 3, 1, tzinfo=UTC))`.
     """
 
     task: str
@@ -27,17 +28,17 @@ class Context:
     """The `args` of the configuration, and over them what was given to `enqueue`."""
     timestamp: datetime
     """The time it stands for: of its tick, however late it is; without a tick, when it was to run."""
-    window: tuple[datetime, datetime] | None
+    window: tuple[datetime, datetime] | None = None
     """From the tick before (inclusive) to its own (exclusive); None where it has none."""
-    retries: int
+    retries: int = 0
     """How many attempts there were before; 0 at first."""
-    attempts: int
+    attempts: int = 1
     """How many there may be, the first one included."""
-    job: int
+    job: int = 0
     """The number of the job, for `ingest jobs show`."""
-    progress: Callable[[object], None]
+    progress: Callable[[object], None] = lambda value: None
     """Shows how far it is: anything that JSON has. Cheap; may be called from the function's thread."""
-    _stop: asyncio.Event
+    _stop: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def stopping(self) -> bool:

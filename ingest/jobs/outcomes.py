@@ -29,6 +29,8 @@ def retry_delay(attempt: int) -> float:
 
 def ended(job: Job, exc: BaseException | None, scrub: Callable[[str], str], progress: bytes | None = None) -> Ended:
     """`exc`: what the handler raised, None where it returned. `scrub` takes secrets out of texts."""
+    while isinstance(exc, BaseExceptionGroup) and len(exc.exceptions) == 1:  # of a TaskGroup in the handler
+        exc = exc.exceptions[0]
     if exc is None:
         return Ended(job.id, job.fence, Outcome.DONE, progress=progress)
     delay, reason = 0.0, None

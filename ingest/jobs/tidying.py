@@ -11,12 +11,15 @@ from ingest.errors import ConfigError, StoreUnavailable
 log = structlog.get_logger()
 
 TIDY_EVERY = 3600.0  # seconds; half of it to one and a half, so that workers do not come together
+FIRST = 600.0  # seconds at most until the first time: a process may not live for an hour
 
 
 async def tidy_forever(desk: JobDesk, keep_done: float, keep_ticks: float) -> None:
     """Until cancelled. `keep_done` and `keep_ticks`: seconds."""
+    pause = random.uniform(0, FIRST)
     while True:
-        await asyncio.sleep(TIDY_EVERY * random.uniform(0.5, 1.5))
+        await asyncio.sleep(pause)
+        pause = TIDY_EVERY * random.uniform(0.5, 1.5)
         try:
             swept = await clean(desk, keep_done, keep_ticks)
         except (StoreUnavailable, ConfigError) as exc:

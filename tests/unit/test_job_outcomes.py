@@ -34,6 +34,7 @@ def plain(text: str) -> str:
         (TimedOut("too long"), Outcome.RETRY, None, 1.0, 2.0),
         (ZeroDivisionError("oh"), Outcome.RETRY, None, 1.0, 2.0),
         (SystemExit(1), Outcome.RETRY, None, 1.0, 2.0),
+        (ExceptionGroup("two", [ConfigError("unset"), Again("later")]), Outcome.RETRY, None, 1.0, 2.0),
     ],
 )
 def test_the_class_of_an_error_decides(
@@ -43,6 +44,11 @@ def test_the_class_of_an_error_decides(
     assert (found.id, found.fence, found.outcome, found.reason) == (7, 3, outcome, reason)
     assert shortest <= found.delay <= longest
     assert found.error_class == (None if raised is None else type(raised).__name__)
+
+
+def test_the_only_error_of_a_group_decides_as_if_it_were_alone() -> None:
+    found = ended(job(), ExceptionGroup("one", [ExceptionGroup("one", [ConfigError("unset")])]), plain)
+    assert (found.outcome, found.error_class, found.error) == (Outcome.DEAD, "ConfigError", "unset")
 
 
 def test_attempts_wait_longer_and_longer_up_to_a_quarter_of_an_hour_and_never_all_together() -> None:
