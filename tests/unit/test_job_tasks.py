@@ -17,8 +17,10 @@ from ingest.config.problems import ConfigErrors
 from ingest.errors import ConfigError
 from ingest.jobs import calls, entry
 from ingest.jobs.context import context
-from ingest.jobs.tasks import ensure_found
+from ingest.jobs.outcomes import ended
+from ingest.jobs.tasks import ensure_found, handlers
 from ingest.jobs.threads import in_thread
+from ingest.redaction import Redactor
 
 WORK = """
 import asyncio
@@ -147,3 +149,22 @@ def test_a_worker_takes_the_kinds_and_sources_that_are_named_and_no_others() -> 
         select(config, [], ["tiddy"])
     with pytest.raises(ConfigError, match="nothing to do"):
         select(parse("version: 1").config, [], [])
+
+
+async def test_args_are_resolved_when_the_task_runs_and_its_errors_do_not_show_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "careless_work.py").write_text("def send(context): raise LookupError(repr(dict(context.payload)))\n")
+    text = 'version: 1\ntasks: {one: {call: "careless_work:send", args: {token: "${env:CARELESS}", n: 1}}}'
+    redactor = Redactor()
+    inside = entry.Inside(object(), parse(text).config, asyncio.get_running_loop())  # type: ignore[arg-type]
+    work = handlers(["one"], parse(text), redactor, inside)["task:one"].work
+    job = Job(9, 2, "task:one", "one", "tasks", b'{"n":2}', 1, 5, 0.0, 0.0)
+    with pytest.raises(ConfigError, match=r"ingest.yaml:2:.*CARELESS"):
+        await work(job, print, asyncio.Event())
+    monkeypatch.setenv("CARELESS", "s3cr3t-token")
+    with pytest.raises(LookupError) as raised:
+        await work(job, print, asyncio.Event())
+    assert str(raised.value) == "{'token': 's3cr3t-token', 'n': 2}"
+    error = ended(job, raised.value, redactor.scrub).error
+    assert error is not None and "s3cr3t" not in error and "{'token': '***', 'n': 2}" in error
