@@ -1,21 +1,14 @@
-"""One transaction of a worker with the queue: what ended is written down, and jobs are claimed.
-
-Caps hold because whoever claims locks the source's row, and those of the queues that have a cap, in one statement, and
-counts what runs in the next, whose snapshot is younger than the locks. Rows that another holds are passed over; only
-who finds nothing else waits for the lock of a source, and holds none of another meanwhile. Which rows were locked
-travels from one statement to the next in settings of the transaction, so that the first goes out with BEGIN.
-"""
+"""One transaction of a worker with the queue: what ended is written down, and jobs are claimed."""
 
 import asyncio
 import random
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import NamedTuple
 
 from asyncpg import LockNotAvailableError
 
 from checkpoints.jobs import Ended, Exchanged, Job, Outcome, Want
-from checkpoints.jobs.postgres_claim import QUEUE, claiming, locking, made
+from checkpoints.jobs.postgres_claim import QUEUE, claim, made, missed
 from checkpoints.jobs.postgres_finish import REPORT, finishing
 from checkpoints.jobs.postgres_folding import fold
 from checkpoints.jobs.postgres_rows import RING
@@ -31,7 +24,7 @@ class _Found(NamedTuple):
     lost: Sequence[int]
     died: Sequence[int]
     jobs: Sequence[Job]
-    missed: str  # SOURCE, QUEUE or nothing
+    missed: str  # a source, a queue or nothing
 
 
 async def exchange(
@@ -62,24 +55,18 @@ async def _once(
         first += finishing(worker, ended)
         if any(one.outcome is Outcome.RELEASED and one.delay <= 0 for one in ended):
             first.append(RING)
-    if want is not None:
-        first += [f"SET LOCAL lock_timeout = '{LOCK_WAIT}'", locking(want, patient)] if patient else [locking(want)]
+    if patient:
+        first.append(f"SET LOCAL lock_timeout = '{LOCK_WAIT}'")
     async with postgres.transaction("; ".join(first)) as connection:
-        jobs: list[Job] = []
-        missed = ""
+        reported = [one.id for one in ended], [one.fence for one in ended]
+        passed_over = ""
         if want is None:
-            row = await connection.fetchrow(f"WITH {REPORT} SELECT lost, died, folds FROM report", *_pairs(ended))
-            assert row is not None
+            rows = await connection.fetch(f"WITH {REPORT} SELECT lost, died, folds, NULL AS id FROM report", *reported)
         else:
-            rows = await connection.fetch(
-                claiming(want, by_age), *_pairs(ended), worker, timedelta(seconds=want.ttl), want.number
-            )
-            row, missed = rows[0], rows[0]["missed"]
-            jobs = [made(one) for one in rows if one["id"] is not None]
-        if row["folds"]:
-            await fold(connection, row["died"])
-    return _Found(row["lost"], row["died"], jobs, missed)
-
-
-def _pairs(ended: Sequence[Ended]) -> tuple[list[int], list[int]]:
-    return [one.id for one in ended], [one.fence for one in ended]
+            rows = await claim(connection, reported, worker, want, by_age, patient)
+            if rows[0]["id"] is None:
+                passed_over = await missed(connection)
+        if rows[0]["folds"]:
+            await fold(connection, rows[0]["died"])
+    jobs = [made(row) for row in rows if row["id"] is not None]
+    return _Found(rows[0]["lost"], rows[0]["died"], jobs, passed_over)

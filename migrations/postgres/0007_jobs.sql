@@ -142,3 +142,126 @@ CREATE TABLE ingest.incidents (
     tries       integer NOT NULL DEFAULT 0,
     next_try_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+-- Claiming and finishing are functions because a session keeps their plans: making one takes longer than these statements
+-- run. Nor does a table that is still without statistics mislead them: every row they touch is found by an index.
+
+-- What is done, of those whose fence is still theirs. The counts are a row of this worker's own: nobody waits for it.
+CREATE FUNCTION ingest.finish_jobs(by_worker text, ids bigint[], fences bigint[]) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    WITH ended AS (
+        UPDATE ingest.jobs AS j
+        SET state = 'done', finished_at = clock_timestamp(), worker = NULL, lease_until = NULL,
+            last_error_class = NULL, last_error = NULL
+        FROM unnest(ids, fences) AS said (id, fence)
+        WHERE j.id = said.id AND j.fence = said.fence AND j.state = 'running'
+        RETURNING j.id, j.fence, j.source, j.claimed_at),
+    written AS (
+        UPDATE ingest.attempts AS a SET ended_at = clock_timestamp(), outcome = 'done'
+        FROM ended AS e WHERE a.job = e.id AND a.fence = e.fence)
+    INSERT INTO ingest.tallies AS t (source, minute, worker, done, seconds)
+    SELECT source, date_trunc('minute', (SELECT clock_timestamp())), by_worker, count(*),
+        sum(extract(epoch FROM clock_timestamp() - claimed_at))
+    FROM ended GROUP BY source ORDER BY source
+    ON CONFLICT (source, minute, worker) DO UPDATE
+        SET done = t.done + excluded.done, seconds = t.seconds + excluded.seconds;
+END $$;
+
+-- At most `number` jobs for a worker, of these kinds and sources (empty: any). Whoever claims locks the rows of sources and
+-- of queues with a cap, and counts what runs in a statement that begins after that: so no cap is exceeded. Rows that
+-- another holds are passed over; `patient`: the lock of one source is waited for. Of several sources each gives one job,
+-- then each another; `by_age`: the earliest, whatever their priority. Of schedules whose jobs run one at a time, one.
+-- The setting ingest.missed says afterwards what was passed over: source, queue or nothing.
+CREATE FUNCTION ingest.claim_jobs(
+    by_worker text, number integer, ttl interval, kinds text[], wanted text[], by_age boolean, patient boolean)
+RETURNS SETOF ingest.jobs
+LANGUAGE plpgsql SET enable_seqscan = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    roomy text[] := ARRAY(
+        SELECT name FROM ingest.queues AS q WHERE max_running > (
+            SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.queue = q.name));
+    ripe text[] := ARRAY(
+        SELECT name FROM ingest.sources AS s
+        WHERE (paused_until IS NULL OR paused_until <= (SELECT clock_timestamp()))
+            AND (name = ANY (wanted) OR wanted = '{}')
+            AND coalesce(limited_to, max_running, number) > (
+                SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.source = s.name
+                    AND coalesce(s.limited_to, s.max_running) IS NOT NULL)
+            AND EXISTS (
+                SELECT FROM ingest.jobs AS p
+                WHERE p.source = s.name AND p.state = 'pending' AND p.run_at <= (SELECT clock_timestamp())
+                    AND (p.kind = ANY (kinds) OR kinds = '{}')
+                    AND p.queue NOT IN (
+                        SELECT name FROM ingest.queues WHERE max_running IS NOT NULL AND name <> ALL (roomy))));
+    free text[] := ARRAY(SELECT name FROM ingest.queues WHERE name = ANY (roomy) FOR NO KEY UPDATE SKIP LOCKED);
+    locked text[];
+BEGIN
+    IF patient THEN
+        locked := ARRAY(
+            SELECT name FROM ingest.sources WHERE name = ANY (ripe)
+            ORDER BY last_claim_at NULLS FIRST, name LIMIT 1 FOR NO KEY UPDATE);
+    ELSE
+        locked := ARRAY(
+            SELECT name FROM ingest.sources WHERE name = ANY (ripe)
+            ORDER BY last_claim_at NULLS FIRST, name LIMIT number FOR NO KEY UPDATE SKIP LOCKED);
+    END IF;
+    PERFORM set_config('ingest.missed', CASE
+        WHEN NOT patient AND cardinality(locked) < least(cardinality(ripe), number) THEN 'source'
+        WHEN cardinality(free) < cardinality(roomy) THEN 'queue' ELSE '' END, true);
+    RETURN QUERY
+    WITH capped AS MATERIALIZED (
+        SELECT q.name, q.max_running - (
+            SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.queue = q.name) AS room
+        FROM ingest.queues AS q WHERE q.name = ANY (free) AND q.max_running IS NOT NULL),
+    shut AS MATERIALIZED (
+        SELECT q.name FROM ingest.queues AS q
+        WHERE q.max_running IS NOT NULL AND q.name NOT IN (SELECT c.name FROM capped AS c WHERE c.room > 0)),
+    source AS MATERIALIZED (
+        SELECT s.name, s.last_claim_at, least(number, coalesce(s.limited_to, s.max_running) - (
+            SELECT count(*) FROM ingest.jobs AS r WHERE r.state = 'running' AND r.source = s.name)) AS room
+        FROM ingest.sources AS s WHERE s.name = ANY (locked)),
+    candidate AS (
+        SELECT s.name, s.last_claim_at, p.id, p.queue,
+            row_number() OVER (PARTITION BY s.name ORDER BY p.rank, p.run_at, p.id) AS turn,
+            row_number() OVER (PARTITION BY p.alone ORDER BY p.rank, p.run_at, p.id) AS of_schedule
+        FROM source AS s CROSS JOIN LATERAL (
+            (SELECT j.id, j.queue, j.priority AS rank, j.run_at,
+                CASE WHEN j.overlap IN ('queue_one', 'cancel_previous') THEN j.schedule ELSE j.id::text END AS alone
+             FROM ingest.jobs AS j
+             WHERE NOT by_age AND j.source = s.name AND j.state = 'pending' AND j.run_at <= (SELECT clock_timestamp())
+                AND (j.kind = ANY (kinds) OR kinds = '{}') AND j.queue NOT IN (SELECT name FROM shut)
+                AND (j.overlap IS NULL OR j.overlap = 'skip' OR NOT EXISTS (
+                    SELECT FROM ingest.jobs AS r WHERE r.source = s.name AND r.state = 'running'
+                        AND r.schedule = j.schedule AND r.overlap <> 'skip'))
+             ORDER BY j.priority, j.run_at, j.id LIMIT greatest(s.room, 0))
+            UNION ALL
+            (SELECT j.id, j.queue, 0, j.run_at,
+                CASE WHEN j.overlap IN ('queue_one', 'cancel_previous') THEN j.schedule ELSE j.id::text END
+             FROM ingest.jobs AS j
+             WHERE by_age AND j.source = s.name AND j.state = 'pending' AND j.run_at <= (SELECT clock_timestamp())
+                AND (j.kind = ANY (kinds) OR kinds = '{}') AND j.queue NOT IN (SELECT name FROM shut)
+                AND (j.overlap IS NULL OR j.overlap = 'skip' OR NOT EXISTS (
+                    SELECT FROM ingest.jobs AS r WHERE r.source = s.name AND r.state = 'running'
+                        AND r.schedule = j.schedule AND r.overlap <> 'skip'))
+             ORDER BY j.run_at, j.id LIMIT greatest(s.room, 0))) AS p),
+    placed AS (
+        SELECT c.*, row_number() OVER (PARTITION BY c.queue ORDER BY c.turn, c.last_claim_at NULLS FIRST, c.name) AS place
+        FROM candidate AS c WHERE c.of_schedule = 1),
+    chosen AS (
+        SELECT c.id FROM placed AS c LEFT JOIN capped AS q ON q.name = c.queue
+        WHERE q.name IS NULL OR c.place <= q.room
+        ORDER BY c.turn, c.last_claim_at NULLS FIRST, c.name LIMIT number),
+    claimed AS (
+        UPDATE ingest.jobs AS j
+        SET state = 'running', attempts = j.attempts + 1, fence = j.fence + 1, worker = by_worker,
+            claimed_at = clock_timestamp(), lease_until = clock_timestamp() + ttl, cancel_requested = false
+        FROM chosen WHERE j.id = chosen.id AND j.state = 'pending'
+        RETURNING j.*),
+    history AS (
+        INSERT INTO ingest.attempts (job, fence, attempt, worker, started_at)
+        SELECT c.id, c.fence, c.attempts, by_worker, c.claimed_at FROM claimed AS c),
+    served AS (
+        UPDATE ingest.sources SET last_claim_at = clock_timestamp() WHERE name IN (SELECT c.source FROM claimed AS c))
+    SELECT * FROM claimed;
+END $$;
