@@ -25,6 +25,7 @@ from ingest.config.loader import FILE, Loaded, parse
 from ingest.discovery import Described, Proposal
 from ingest.discovery.answer import ListOf, lists, paginations, propose
 from ingest.discovery.openapi import describe
+from ingest.discovery.rows import NAMES, Format, rows
 from ingest.errors import ConfigError, IngestError, Permanent, SourceChanged
 from ingest.report import Report
 from ingest.sources import Page
@@ -111,7 +112,7 @@ def _asked(url: str, auth: Auth) -> tuple[Described, Mapping[str, Any] | None]:
     params = dict(parse_qsl(parts.query, keep_blank_values=True))
     path = f"/{last}"
     stream = {"path": path, "records": "$", **({"params": params} if params else {})}
-    answer, headers = with_app(_loaded(source, auth, stream), _first)
+    answer, headers, form = with_app(_loaded(source, auth, stream), _first)
     if isinstance(answer, Mapping) and ("openapi" in answer or "swagger" in answer):
         return Described(source, {}, {}), answer
     found = max(lists(answer), key=lambda one: len(one.records), default=None)
@@ -121,6 +122,8 @@ def _asked(url: str, auth: Auth) -> tuple[Described, Mapping[str, Any] | None]:
             f" {REDACTOR.scrub(orjson.dumps(answer).decode())[:SHOWN]}"
         )
     proposal = propose(found, path)
+    if form is not None:
+        proposal.add("format", form, f"the answer is {NAMES[form]}")
     if params:
         proposal.add("params", params, "as they were asked")
     _paginate(proposal, found, answer, headers, url, lambda keys: _loaded(source, auth, keys))
@@ -137,19 +140,28 @@ def _loaded(source: Mapping[str, Any], auth: Auth, stream: Mapping[str, Any]) ->
     return parse(json.dumps({"version": 1, "sources": {SOURCE: configured}}), ASKED)
 
 
-async def _first(app: App) -> tuple[Any, Mapping[str, str]]:
-    """The first answer, decoded, and its headers."""
+class Answered(NamedTuple):
+    """The first answer, decoded."""
+
+    body: Any
+    headers: Mapping[str, str]
+    format: Format | None = None  # where it is no JSON
+
+
+async def _first(app: App) -> Answered:
     response = await first_response(app, StreamId(SOURCE, "items"))
     try:
-        return orjson.loads(response.body), response.headers
+        return Answered(orjson.loads(response.body), response.headers)
     except orjson.JSONDecodeError:
-        document = _document(response.body.decode("utf-8", "replace"))
-        if document is None:
-            text = REDACTOR.scrub(response.body.decode("utf-8", "replace"))[:SHOWN]
-            raise SourceChanged(
-                f"the answer is neither JSON nor an OpenAPI description; give the URL of a list: {text!r}"
-            ) from None
-        return document, response.headers
+        text = response.body.decode("utf-8", "replace")
+    if (document := _document(text)) is not None:
+        return Answered(document, response.headers)
+    if (found := rows(response.body)) is not None:
+        return Answered(found.records, response.headers, found.format)
+    raise SourceChanged(
+        "the answer is neither JSON, JSON Lines, CSV nor an OpenAPI description; give the URL of a list:"
+        f" {REDACTOR.scrub(text)[:SHOWN]!r}"
+    )
 
 
 def _paginate(proposal: Proposal, found: ListOf, answer: Any, headers: Mapping[str, str], url: str, load: Any) -> None:

@@ -103,6 +103,19 @@ async def test_an_answer_without_a_list_is_an_error_that_shows_it(api: FakeApi, 
     assert body[:6] in done.err
 
 
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [("id;total\n1;2\n2;3\n", "csv"), ('{"id": 1, "total": 2}\n{"id": 2, "total": 3}\n', "jsonl")],
+)
+async def test_rows_that_are_no_json_as_a_whole_are_proposed_with_their_format(
+    api: FakeApi, tmp_path: Path, body: str, form: str
+) -> None:
+    say(api, [reply(body, content_type="text/plain")], "/orders")
+    text, source = await proposed(tmp_path, f"{api.url}/orders")
+    assert f"format: {form}  # the answer is" in text
+    assert [str(path) for path in source.streams["orders"].id] == ["id"]
+
+
 async def test_a_refusal_stands_in_no_file(api: FakeApi, tmp_path: Path) -> None:
     done = await Ingest(tmp_path, EMBEDDED)("discover", f"{api.url}/nothing", code=1)
     assert done.err.startswith(f"GET {api.url}/nothing: 404")

@@ -130,6 +130,18 @@ def test_a_body_of_another_format_is_undecodable(format: str, body: bytes) -> No
         answer(body, "", format=format)
 
 
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"id,total\n1,2\n", "no JSON; where it is CSV, write `format: csv`"),
+        (b"Sorry, we are closed.\nCome back", "JSON is malformed"),
+    ],
+)
+def test_a_table_that_nothing_calls_one_is_told_how_to_be_read(body: bytes, said: str) -> None:
+    with pytest.raises(Undecodable, match=said):
+        answer(body, "text/plain")
+
+
 # ---- packed
 
 

@@ -85,4 +85,6 @@ class Formats:
             first, end, rest = text.lstrip().partition(b"\n")
             if self._format == "auto" and end and rest.strip() and lines.is_value(first):
                 return lines.answer(text)
+            if table.may_be(text):
+                raise Undecodable("no JSON; where it is CSV, write `format: csv`") from None
             raise

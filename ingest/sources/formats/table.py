@@ -16,6 +16,7 @@ from ingest.sources.answers import Answer, Undecodable
 from ingest.sources.gunzip import TooLarge
 
 SEPARATORS = ",;\t|"
+LOOKED_AT = 2000  # bytes at the beginning of a body
 FIELD_LIMIT = 2**31 - 1  # characters; the module's own limit is 131,072
 
 _QUOTED = re.compile(r'"[^"]*"')
@@ -34,6 +35,12 @@ def answer(text: bytes, limit: int) -> Answer:
         return Answer.of(list(_within(_objects(names, rows), limit)), shown=text, strict=True)
     except csv.Error as exc:
         raise Undecodable(f"no CSV: {exc} (line {rows.line_num})") from exc
+
+
+def may_be(text: bytes) -> bool:
+    """The first two lines have the same number, not 0, of one of the separators."""
+    first, second, *_ = [*text.lstrip()[:LOOKED_AT].decode(errors="replace").splitlines(), "", ""]
+    return any(0 < first.count(one) == second.count(one) for one in SEPARATORS)
 
 
 def _separator(table: str) -> str:
