@@ -48,7 +48,13 @@ def ended(job: Job, exc: BaseException | None, scrub: Callable[[str], str], prog
         case _:
             outcome, delay = Outcome.RETRY, retry_delay(job.attempt)
     error = _kept(scrub(_told(exc)))
-    return Ended(job.id, job.fence, outcome, delay, type(exc).__name__, error, reason, progress)
+    return Ended(job.id, job.fence, outcome, delay, _named(exc), error, reason, progress)
+
+
+def _named(exc: BaseException) -> str:
+    """What people look for it by: of an error of ours that a module has for itself, the one of ingest.errors."""
+    kinds = type(exc).__mro__ if type(exc).__module__.startswith("ingest.") else ()
+    return next((kind.__name__ for kind in kinds if kind.__module__ == "ingest.errors"), type(exc).__name__)
 
 
 def _told(exc: BaseException) -> str:

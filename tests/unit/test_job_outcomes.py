@@ -5,10 +5,11 @@ import asyncio
 import pytest
 
 from checkpoints.jobs import ERROR_LIMIT, Job, Outcome
-from ingest.errors import BadRecord, ConfigError, RateLimited, SourceRefused, StoreUnavailable, Superseded
+from ingest.errors import BadRecord, ConfigError, Permanent, RateLimited, SourceRefused, StoreUnavailable, Superseded
 from ingest.jobs.handler import Again
 from ingest.jobs.outcomes import RETRY_CAP, SUPERSEDED_DELAY, Cancelled, TimedOut, ended, retry_delay
 from ingest.redaction import Redactor
+from ingest.sources.http import Unopened
 
 
 def job(attempt: int = 1) -> Job:
@@ -69,6 +70,16 @@ def test_an_error_that_nobody_foresaw_keeps_its_traceback_without_secrets_and_th
     assert error.endswith("LookupError: no *** �here?")
     long = ended(job(), RuntimeError("x" * 2 * ERROR_LIMIT + " the end"), plain).error
     assert long is not None and len(long) == ERROR_LIMIT and long.endswith("the end")
+
+
+def test_an_error_is_looked_for_by_the_class_that_is_documented() -> None:
+    class Mine(Permanent):
+        """Of whoever wrote the task."""
+
+    named = {type(exc).__name__: ended(job(), exc, plain).error_class for exc in (
+        Unopened("401", 401), SourceRefused("401", 401), Mine("x"), KeyError("x"), TimedOut("x")
+    )}  # fmt: skip
+    assert named == {name: {"Unopened": "SourceRefused"}.get(name, name) for name in named}
 
 
 def test_words_of_our_own_need_no_traceback() -> None:
