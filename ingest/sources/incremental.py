@@ -191,13 +191,16 @@ class Bounds:
         return Progress(high_water, reached, last, disorder, progress.mark)
 
     def listed_again(self, reached: int, records: Sequence[SourceRecord], before: int | None, tail: int) -> int:
-        """How many of the last rows come again in a listing that begins where this one has come. `before`: where it had
-        come before these `records`, when it was `tail` of them."""
+        """How many of the last rows, in ascending order, come again in a listing that begins where this one has come.
+        `before`: where it had come before these `records`, when it was `tail` of them."""
         if (sent := self.since(reached, again=False)) is None:
             return 0
-        bound = self._parse(sent)
-        again = [record.position >= bound for record in records if record.position is not None]
-        return sum(again) + (tail if before is not None and before >= bound and all(again) else 0)
+        bound, count = self._parse(sent), 0
+        for record in reversed(records):
+            if record.position is not None and record.position < bound:
+                return count
+            count += record.position is not None
+        return count + (tail if before is not None and before >= bound else 0)
 
     def settled(self, record: SourceRecord, asked: int) -> bool:
         """Whether the cursor may pass a record of a page that was asked for at `asked`."""
