@@ -51,6 +51,8 @@ class Listing(msgspec.Struct, frozen=True, omit_defaults=True):
     reached: str | int | None = None
     order_seen: str | int | None = None
     disorder: bool = False
+    first_ceiling: str | int | None = None
+    ceiling: str | int | None = None
     read_any: bool = False  # a non-empty page came
     end: str | None = None  # where the mark stands when it is complete (RFC 3339); None: where its records say
     follows: bool = False  # another window begins there

@@ -9,6 +9,7 @@ from operator import gt
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from ingest.config.incremental import UNFILTERED, Incremental, Since
 from ingest.errors import SourceChanged
@@ -26,6 +27,8 @@ class Progress(msgspec.Struct, frozen=True, omit_defaults=True):
     last: int | None = None  # the position of the last row, to verify the order
     disorder: bool = False  # a row came before its turn: the mark moves at the end only
     mark: str | None = None  # what the API named last as the start of the next run
+    first_ceiling: int | None = None  # how far the cursor might have moved with the first page of the listing
+    ceiling: int | None = None  # the same of the first page with rows beyond it; behind those, rows may still turn up
 
 
 class Window(NamedTuple):
@@ -171,14 +174,19 @@ class Bounds:
         What counts for the mark is the time of asking: rows that turned visible meanwhile may be missing."""
         reached, last, disorder = progress.reached, progress.last, progress.disorder
         positions = [record.position for record in records if record.position is not None]
-        ceiling = asked - self._lag if self.micros else None
-        if ceiling is not None and positions and max(positions) > ceiling:
-            # published, but the cursor stays behind them; no violation of the order
-            self._check_future(records, max(ceiling, now))
-            positions = [position for position in positions if position <= ceiling]
+        ascending = self._config.order == "asc"
+        first, held = progress.first_ceiling, progress.ceiling
+        if self.micros:
+            own = self.ceiling(asked)
+            first = own if first is None else first
+            ceiling = min(own, own if held is None else held) if ascending else min(own, first)
+            if positions and max(positions) > ceiling:
+                # published, but the cursor stays behind them; no violation of the order
+                self._check_future(records, max(own, now))
+                positions = [position for position in positions if position <= ceiling]
+                held = ceiling
         if end is not None:  # beyond it not everything was asked for
             positions = [position for position in positions if position <= end]
-        ascending = self._config.order == "asc"
         if positions:
             if ascending:
                 in_turn = positions if last is None else [last, *positions]
@@ -188,7 +196,7 @@ class Bounds:
         high_water = progress.high_water
         if ascending and not disorder:
             high_water = _highest(high_water, reached)
-        return Progress(high_water, reached, last, disorder, progress.mark)
+        return Progress(high_water, reached, last, disorder, progress.mark, first, held)
 
     def listed_again(self, reached: int, records: Sequence[SourceRecord], before: int | None, tail: int) -> int:
         """How many of the last rows, in ascending order, come again in a listing that begins where this one has come.
@@ -221,13 +229,13 @@ class Bounds:
 
     def finish(self, progress: Progress, end: int | None = None) -> Progress:
         """The listing is complete. `end`: of its window."""
-        return Progress(_highest(_highest(progress.high_water, progress.reached), end), mark=progress.mark)
+        return Progress(_highest(_highest(progress.high_water, _settled(progress)), end), mark=progress.mark)
 
     def remember_from(self, progress: Progress) -> int | None:
         """The lower bound that the next run will really send, as far as it can be known now; it can only grow.
 
         None: it will send none, or nothing is known yet."""
-        mark = _highest(progress.high_water, progress.reached)
+        mark = _highest(progress.high_water, _settled(progress))
         if self._config.type == "keyset":
             return mark
         if mark is None or (sent := self.since(mark)) is None:
@@ -255,6 +263,19 @@ class Bounds:
         if shown is None:
             return None
         return times.parse_rfc3339(str(shown), None) if self.micros else times.parse_integer(str(shown))
+
+
+def begun_again(progress: Progress) -> Progress:
+    """At the last value: what comes behind it is asked for once more."""
+    return replace(progress, last=None, first_ceiling=None, ceiling=None)
+
+
+def _settled(progress: Progress) -> int | None:
+    """How far a listing has come. Where rows come in no order, one that turned up since the first page was asked for
+    may have its place on a page that was read before."""
+    if not progress.disorder or progress.reached is None or progress.first_ceiling is None:
+        return progress.reached
+    return min(progress.reached, progress.first_ceiling)
 
 
 def _highest(a: int | None, b: int | None) -> int | None:

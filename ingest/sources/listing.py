@@ -21,7 +21,7 @@ from ingest.sources.bounds import placeholders
 from ingest.sources.conditional import Conditional
 from ingest.sources.course import Course
 from ingest.sources.cursor import Job, Listing, Validators, fingerprint
-from ingest.sources.incremental import Bounds, Progress, Stretch
+from ingest.sources.incremental import Bounds, Progress, Stretch, begun_again
 from ingest.sources.opening import CUT_OFF, Opening, State, mark_of
 from ingest.sources.page import NOTHING, PageReader, Read
 from ingest.sources.pagination import Received, Stop, Token, is_counted, paginator
@@ -158,7 +158,7 @@ class Lister:
         if isinstance(cut_off, Stop):
             after = cut_off
         elif bound is not None:
-            progress = replace(progress, last=None)
+            progress = begun_again(progress)
             after, here = self.opening.first_page(bound), self.opening.beginning_at(bound, here, CUT_OFF)
             total, answered = total - answered.again, answered._replace(again=0)
         listing = self._next(here, progress, after, answered, total)
@@ -248,6 +248,8 @@ class Lister:
             reached=bounds.show(progress.reached) if bounds else None,
             order_seen=bounds.show(progress.last) if bounds else None,
             disorder=progress.disorder,
+            first_ceiling=bounds.show(progress.first_ceiling) if bounds else None,
+            ceiling=bounds.show(progress.ceiling) if bounds else None,
             mark=progress.mark,
             read_any=listing.read_any or answered.rows > 0,
             rows=rows,

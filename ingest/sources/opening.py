@@ -11,7 +11,7 @@ from ingest.errors import ConfigError
 from ingest.sources import Notice, notices
 from ingest.sources.bounds import bounds as sent_bounds
 from ingest.sources.cursor import Cursor, Listing, Report, Round, Validators, decode
-from ingest.sources.incremental import Bounds, Progress, Window
+from ingest.sources.incremental import Bounds, Progress, Window, begun_again
 from ingest.sources.pagination import Keyset, Paginator, Token, is_counted
 from ingest.sources.placement import Placement
 from ingest.sources.template import Template
@@ -79,11 +79,12 @@ class Opening:
         if listing.job is not None and listing.job.url is not None:
             listing = replace(listing, job=replace(listing.job, url=self._template.absolute(listing.job.url)))
         reached, last = position(self._bounds, listing.reached), position(self._bounds, listing.order_seen)
-        progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark)
+        ceilings = [position(self._bounds, one) for one in (listing.first_ceiling, listing.ceiling)]
+        progress = Progress(high_water, reached, last, listing.disorder, listing.mark or mark, *ceilings)
         if (bound := self._bound_instead(listing, progress)) is not None:
             begun = replace(self.beginning_at(bound, listing, WENT_ON), page=self.first_page(bound))
             begun = replace(begun, rows=listing.rows - listing.again, again=0)
-            return State(begun, replace(progress, last=None), past=past, anew=True)
+            return State(begun, begun_again(progress), past=past, anew=True)
         return State(listing, progress, resumed=True, past=past)
 
     def _bound_instead(self, listing: Listing, progress: Progress) -> str | None:

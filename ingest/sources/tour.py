@@ -21,6 +21,7 @@ from ingest.sources.roll import Roll
 from ingest.sources.rounds import SKIPPED, Rounds
 
 AHEAD = 100  # parents at most that are done before one whose turn was earlier
+UNLISTED = "a record is a dead letter, and what belongs to it was not listed"
 AT_ONCE = 1000  # cursors that are looked up together
 CHANGED, ALL = MARK + "^", MARK + "*"
 """What the names of partitions of the parents' own listing begin with, where the parents have parents too: in one that
@@ -110,7 +111,8 @@ class Tour:
         page = await anext(called)
         self._all_called = page.stop is not None
         round = self._round
-        doubt = None if page.doubt is None else f"in the listing of the parents: {page.doubt}"
+        doubt = page.doubt or (UNLISTED if page.refused else None)
+        doubt = None if doubt is None else f"in the listing of the parents: {doubt}"
         self._round = replace(round, doubt=round.doubt or doubt, counted=round.counted or page.counted)
         parents = [self._parents.of(record) for record in page.records if not record.deleted]
         changes = {self._prefix + name: self._kept(cursor) for name, cursor in page.partitions.items()}

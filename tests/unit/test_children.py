@@ -483,6 +483,17 @@ async def test_a_parent_that_cannot_be_read_leaves_the_sweep_in_doubt(api: Lists
     assert "parents" in report.notices["sweep_in_doubt"]
 
 
+async def test_a_parent_that_a_step_cannot_change_leaves_the_sweep_in_doubt(api: Lists, path: Path) -> None:
+    """Nobody knows whether it would have been left out; its children are not listed."""
+    above = {**ABOVE, "streams": {"repos": {**REPOS, "transform": [{"cast": {"n": "integer"}}]}}}
+    family(api, {"a": [1, 2], "b": [1]})
+    await poll(path, api.url, SWEPT, above)
+    api["/repos"] = [{"id": "a", "n": 1}, {"id": "b", "n": "x"}]
+    report = await poll(path, api.url, SWEPT, above)
+    assert (report.outcome, report.deletes) == (Outcome.COMPLETE, 0)
+    assert "dead letter" in report.notices["sweep_in_doubt"]
+
+
 async def test_children_that_are_read_by_what_is_new_are_swept_when_that_is_due(api: Lists, path: Path) -> None:
     keys = {**SWEPT, "incremental": SINCE}
     family(api, {"a": [1, 2], "b": [5]})

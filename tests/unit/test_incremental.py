@@ -244,6 +244,48 @@ def test_the_lag_counts_from_when_the_page_was_asked_for() -> None:
     assert progress.high_water == NOON - 150 * SECOND
 
 
+Asked = tuple[int, Sequence[int]]  # when, and the rows that came, in seconds from NOON
+
+
+@pytest.mark.parametrize(
+    ("keys", "pages", "mark"),
+    [
+        # in no order, what turned up since the first page was asked for may belong on it
+        ({}, [(0, [-10]), (20, [5, -5])], -5),
+        ({"lag": "1m"}, [(0, [-90]), (50, [-30, -70])], -70),
+        ({"type": "feed"}, [(0, [-10]), (20, [5, -15])], -10),
+        # in ascending order the cursor moves on with every page, up to the first row that had not settled
+        ({"order": "asc"}, [(0, [-10]), (20, [5])], 5),
+        ({"order": "asc", "lag": "1m"}, [(0, [-90]), (50, [-30])], -30),
+        ({"order": "asc", "lag": "1m"}, [(0, [-90, -50]), (50, [-30])], -90),
+        ({"order": "asc", "lag": "1m"}, [(0, [-90, -50]), (50, [-30]), (99, [-20])], -90),
+        # an order that is broken is none
+        ({"order": "asc"}, [(0, [-10]), (20, [5, -15])], 0),
+    ],
+)
+def test_what_may_still_turn_up_on_a_page_that_was_read_is_not_passed(
+    keys: Mapping[str, Any], pages: Sequence[Asked], mark: int
+) -> None:
+    rules, progress = bounds(**keys), Progress()
+    for asked, rows in pages:
+        records = placed(*(NOON + row * SECOND for row in rows))
+        progress = rules.advance(progress, records, NOON + asked * SECOND, NOON + asked * SECOND)
+    remembered, end = rules.remember_from(progress), rules.finish(progress).high_water
+    assert (end, remembered) == (NOON + mark * SECOND, NOON + mark * SECOND)
+
+
+async def test_a_listing_in_no_order_that_is_gone_on_with_later_moves_the_mark_to_its_begin(api: FakeApi) -> None:
+    say(api, [page(at(10), next="t2"), page(at(9), at(12), first=2), page(at(11), first=2)])
+    async with opened(api.url, stream()) as source:
+        [first] = await read(source, pages=1)
+        saved = cursor(first)
+        saved["listing"]["first_ceiling"] = at(11, 30)
+        [last] = await read(source, json.dumps(saved).encode())
+        await read(source, last.cursor)
+    assert [ids([first]), ids([last]), marks([last])] == [["1"], ["2", "3"], [at(10)]]
+    assert parameter(targets(api)[-1]) == at(10)
+
+
 async def test_rows_within_the_lag_are_published_and_asked_for_again(api: FakeApi) -> None:
     old, new = time.time() - 3600, time.time() - 5
     moments = [datetime.fromtimestamp(int(moment), UTC).isoformat().replace("+00:00", "Z") for moment in (old, new)]
