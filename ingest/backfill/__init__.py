@@ -13,13 +13,12 @@ import msgspec
 
 from checkpoints.jobs import NewJob
 from ingest.sources.incremental import Stretch
-from ingest.sources.times import MICROS, parse_rfc3339, rfc3339
+from ingest.sources.times import DAY, parse_rfc3339, rfc3339
 
 KIND = QUEUE = "backfill"
 AT_ONCE = 4  # of the queue, unless the configuration says otherwise
 PRIORITY = 10  # behind what keeps streams up to date, which has 0
 ATTEMPTS = 10  # an outage of an hour or so is borne
-DAY = 86_400 * MICROS
 
 
 class Slice(NamedTuple):

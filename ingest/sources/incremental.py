@@ -72,7 +72,7 @@ class Bounds:
         self._kept = stretch
         if stretch is not None and self.micros and times.is_bare_date(config.format) and config.timezone is None:
             # nobody said whose days they are: the API's own begin and end less than a day from ours
-            self._kept = Stretch(stretch.start - self._unit, stretch.end + self._unit)
+            self._kept = Stretch(stretch.start - times.DAY, stretch.end + times.DAY)
         self._parse = times.parser((config.format, "rfc3339"), config.timezone) if self.micros else times.parse_integer
 
     @property

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 
 MICROS = 1_000_000
+DAY = 86_400 * MICROS
 SECOND_DIGITS = 1e11  # a number below is seconds (until the year 5138),
 MILLI_DIGITS = 1e14  # below this milliseconds, above microseconds
 CACHED = 4096  # texts; neighbours often share a second
@@ -132,12 +133,19 @@ def is_bare_date(form: str) -> bool:
 
 
 def unit(form: str) -> int:
-    """Microseconds of the smallest step that can be sent in the format."""
+    """Microseconds of the smallest step that can be sent in the format; the longest one where they differ."""
     if form in ("unix", "unix_ms", "rfc3339"):
         return {"unix": MICROS, "unix_ms": 1000, "rfc3339": 1}[form]
     plain = form.replace("%%", "")
-    steps = {"%f": 1, "%[STXcs]": MICROS, "%M": 60 * MICROS, "%[HIp]": 3600 * MICROS}
-    return next((step for sign, step in steps.items() if re.search(sign, plain)), 86_400 * MICROS)
+    steps = {
+        "%f": 1,
+        "%[STXcs]": MICROS,
+        "%M": 60 * MICROS,
+        "%[HIp]": 3600 * MICROS,
+        "%[djxaAuwUWV]": DAY,
+        "%[mbB]": 31 * DAY,
+    }
+    return next((step for sign, step in steps.items() if re.search(sign, plain)), 366 * DAY)
 
 
 def in_utc(text: str, parse: Parse) -> str:

@@ -942,3 +942,15 @@ async def test_what_started_a_run_by_a_token_is_no_time(api: FakeApi) -> None:
         await read(source, then.cursor)
     assert [parameter(target) for target in targets(api)] == [None, None, at(10)]
     assert (then.whole, "mark" in cursor(then)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("form", "since", "until"),
+    [("%Y-%m", "2023-12", "2024-02"), ("%Y", "2023", "2025"), ("%Y-%m-%d", "2024-01-01", "2024-01-03")],
+)
+def test_a_bound_that_is_a_month_or_a_year_is_rounded_to_one(form: str, since: str, until: str) -> None:
+    rules = bounds(
+        format=form, since={"param": "since", "is": "exclusive"}, until={"param": "until"}, until_is="inclusive"
+    )
+    window = rules.window(NOON, NOON + 60 * SECOND)
+    assert (window.since, window.until) == (since, until)
