@@ -78,6 +78,7 @@ class Worker:
         self._results: dict[Hand, Ended] = {}  # not written yet
         self._stirred = asyncio.Event()  # a handler ended
         self._stops = False
+        self._problem: str | None = None  # why the database does not answer
         self.tally = Tally()
 
     async def run(self, stop: asyncio.Event, *, drain: bool = False) -> Tally:
@@ -130,7 +131,7 @@ class Worker:
         try:
             return await self._jobs.due(want)
         except (StoreUnavailable, ConfigError) as exc:
-            self._changed(str(exc))
+            self._away(str(exc))
             return 0.0
 
     async def _nothing_due(self, due: float | None) -> None:
@@ -141,7 +142,7 @@ class Worker:
         try:
             await self._jobs.wait(seconds)
         except (StoreUnavailable, ConfigError) as exc:
-            self._changed(str(exc))
+            self._away(str(exc))
             await asyncio.sleep(seconds)
 
     async def _exchange(self, want: Want | None) -> Exchanged | None:
@@ -154,11 +155,9 @@ class Worker:
         except (StoreUnavailable, ConfigError, TimeoutError) as exc:  # what a person must mend ends no handler
             for hand in results:
                 hand.unsure = True
-            problem = str(exc) or "no answer in time"
-            self._changed(problem)
-            log.warning("cannot reach the jobs yet", unwritten=len(results), error=problem)
+            self._away(str(exc) or "no answer in time", len(results))
             return None
-        self._changed(None)
+        self._back()
         for hand in results:
             del self._results[hand]
         self._heartbeat.drop(list(results))
@@ -169,6 +168,19 @@ class Worker:
             else:
                 self.tally.written(hand.job, result, dead=hand.job.id in died)
         return exchanged
+
+    def _away(self, problem: str, unwritten: int = 0) -> None:
+        """One line for an outage."""
+        if self._problem is None:
+            log.warning("cannot reach the jobs yet", unwritten=unwritten, error=problem)
+        self._problem = problem
+        self._changed(problem)
+
+    def _back(self) -> None:
+        if self._problem is not None:
+            log.info("the jobs can be reached again")
+        self._problem = None
+        self._changed(None)
 
     # ---- running
 

@@ -157,6 +157,7 @@ async def test_a_worker_that_was_frozen_past_its_claim_is_told_that_it_lost_it(p
     assert await place.queue.outcomes(id) == ["lost", "done"]
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_worker_that_is_stopped_gives_its_job_back_and_burns_no_attempt(place: Place) -> None:
     id = await enqueue(place, "stands")
     worker = place.start()
@@ -168,6 +169,7 @@ async def test_a_worker_that_is_stopped_gives_its_job_back_and_burns_no_attempt(
     assert await place.queue.outcomes(id) == ["released"]
 
 
+@pytest.mark.parametrize("url", ["sqlite"], indirect=True)
 async def test_a_task_that_ends_its_process_is_dead_when_its_attempts_are_used_up(place: Place) -> None:
     id = await enqueue(place, "poison")
     for _ in range(2):
