@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import structlog
 
 from checkpoints.jobs.gist import gist
-from checkpoints.jobs.incidents import Due, Incident, Incidents, Trouble
+from checkpoints.jobs.incidents import AT_ONCE, Due, Incident, Incidents, Trouble
 from ingest import metrics
 from ingest.config.model import Retry, Timeout
 from ingest.config.notify import Notify
@@ -42,6 +42,7 @@ LIMITS = Limits(
     Retry.model_validate({"attempts": 3, "base": "1s", "cap": "10s", "budget": "1m", "max_wait": "1m"}),
     max_body=100_000,
 )
+SINGLY = 5  # incidents of one moment that have a message each; more have one together
 SHOWN = 500  # characters of an error
 SYNC = "sync"  # the kind of jobs that run a stream
 JSON = {"content-type": "application/json"}
@@ -63,11 +64,8 @@ class Failing:
                 self.found[subject] = report.reason if failed else None
 
 
-def of_job(trouble: Trouble, on: Sequence[str]) -> Incident | None:
-    """None: nobody wants to know."""
+def of_job(trouble: Trouble, on: Sequence[str]) -> Incident:
     event = "stream.failed" if trouble.kind == SYNC and "stream.failed" in on else "job.dead"
-    if event not in on:
-        return None
     what = trouble.schedule if trouble.schedule and trouble.kind == SYNC else f"{trouble.kind} of {trouble.source}"
     why = {"permanent": "trying again cannot help", "exhausted": f"after {trouble.attempts} attempts"}
     before = f", as {trouble.deaths} before it" if trouble.deaths else ""
@@ -80,6 +78,15 @@ def of_job(trouble: Trouble, on: Sequence[str]) -> Incident | None:
 
 def of_stream(subject: str, reason: str) -> Incident:
     return Incident(subject, "stream.failed", f"{subject} failed: {_short(reason)}")
+
+
+def together(due: Sequence[Due]) -> str:
+    """What is said of one incident, or of so many that nobody would read a message for each."""
+    if len(due) == 1:
+        return due[0].message
+    firsts = [one.message.split("\n", 1)[0] for one in due[:SINGLY]]
+    more = f"and {len(due) - SINGLY:,} more: `ingest jobs list --state dead`"
+    return "\n".join([f"{len(due):,} incidents", *firsts, more])
 
 
 def _short(text: str) -> str:
@@ -114,12 +121,17 @@ class Notifier:
 
     async def look(self) -> None:
         """One look: what is trouble has an incident afterwards, and what is due was told or put off."""
-        begun = [of_job(trouble, self.on) for trouble in await self.incidents.survey()]
-        await self._begin([incident for incident in begun if incident is not None])
+        kind = None if "job.dead" in self.on else SYNC
+        while True:
+            found = await self.incidents.survey(kind)
+            await self._begin([of_job(trouble, self.on) for trouble in found])
+            if len(found) < AT_ONCE:
+                break
         if "stream.failed" in self.on:
             await self._streams()
-        for due in await self.incidents.take(TELLING):
-            await self._tell(due)
+        due = await self.incidents.take(TELLING)
+        for some in [due] if len(due) > SINGLY else [[one] for one in due]:
+            await self._tell(some)
 
     async def _streams(self) -> None:
         for subject, reason in list(self.failing.found.items()):
@@ -134,18 +146,21 @@ class Notifier:
         if incidents:
             await self.incidents.begin([one._replace(message=self.scrub(one.message)) for one in incidents])
 
-    async def _tell(self, due: Due) -> None:
+    async def _tell(self, due: Sequence[Due]) -> None:
+        """In one message."""
+        subjects = [one.subject for one in due]
+        shown = ", ".join(subjects[:SINGLY])
         try:
-            await self.post(due.message)
+            await self.post(together(due))
         except IngestError as exc:
-            delay = PUT_OFF + backoff(due.tries, PUT_OFF, PUT_OFF_CAP)
-            metrics.told.labels(due.event, "failed").inc()
-            log.warning("cannot tell anybody yet", subject=due.subject, seconds=round(delay), error=str(exc))
-            await self.incidents.put_off(due.subject, delay)
+            delay = PUT_OFF + backoff(max(one.tries for one in due), PUT_OFF, PUT_OFF_CAP)
+            metrics.told.labels(due[0].event, "failed").inc()
+            log.warning("cannot tell anybody yet", about=shown, number=len(due), seconds=round(delay), error=str(exc))
+            await self.incidents.put_off(subjects, delay)
             return
-        metrics.told.labels(due.event, "told").inc()
-        log.info("told", subject=due.subject, kind=due.event)
-        await self.incidents.told(due.subject)
+        metrics.told.labels(due[0].event, "told").inc()
+        log.info("told", about=shown, number=len(due))
+        await self.incidents.told(subjects)
 
 
 class _Unwatched:

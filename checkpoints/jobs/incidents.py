@@ -11,6 +11,8 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
+AT_ONCE = 1_000  # incidents that are looked for or told at a time
+
 
 class Trouble(msgspec.Struct, frozen=True):
     """A dead job that nobody has been told of."""
@@ -49,8 +51,9 @@ class Due(NamedTuple):
 class Incidents(Protocol):
     """Everything raises StoreUnavailable, and may be repeated."""
 
-    async def survey(self) -> Sequence[Trouble]:
-        """End the incidents of jobs whose trouble is over; the dead jobs without an incident."""
+    async def survey(self, kind: str | None = None) -> Sequence[Trouble]:
+        """End the incidents of jobs whose trouble is over; the dead jobs without an incident, of this kind where one is
+        named, at most AT_ONCE."""
 
     async def begin(self, incidents: Sequence[Incident]) -> None:
         """Those whose subject has none open."""
@@ -59,9 +62,9 @@ class Incidents(Protocol):
         """Of a stream that runs without jobs; none may be open."""
 
     async def take(self, seconds: float) -> Sequence[Due]:
-        """What is not told and nobody else is telling; ours for so long."""
+        """What is not told and nobody else is telling, the oldest AT_ONCE; ours for so long."""
 
-    async def told(self, subject: str) -> None: ...
+    async def told(self, subjects: Sequence[str]) -> None: ...
 
-    async def put_off(self, subject: str, seconds: float) -> None:
-        """It could not be told: try again in so long."""
+    async def put_off(self, subjects: Sequence[str], seconds: float) -> None:
+        """They could not be told: try again in so long."""

@@ -2,21 +2,19 @@
 
 from collections.abc import Sequence
 
-from checkpoints.jobs.incidents import Due, Incident, Trouble
+from checkpoints.jobs.incidents import AT_ONCE, Due, Incident, Trouble
 from checkpoints.jobs.selecting import made
 from ingest.postgres import Postgres
-
-AT_ONCE = 100  # incidents that are looked for, begun or told at a time
 
 
 class PostgresIncidents:
     def __init__(self, postgres: Postgres) -> None:
         self._postgres = postgres
 
-    async def survey(self) -> Sequence[Trouble]:
+    async def survey(self, kind: str | None = None) -> Sequence[Trouble]:
         async with self._postgres.transaction() as connection:
             await connection.execute(END)
-            rows = await connection.fetch(TROUBLE)
+            rows = await connection.fetch(TROUBLE, kind)
         return [made(Trouble, row) for row in rows]
 
     async def begin(self, incidents: Sequence[Incident]) -> None:
@@ -44,18 +42,18 @@ class PostgresIncidents:
             )
         return [Due(*row) for row in rows]
 
-    async def told(self, subject: str) -> None:
+    async def told(self, subjects: Sequence[str]) -> None:
         async with self._postgres.transaction() as connection:
             await connection.execute(
-                "UPDATE ingest.incidents SET told_at = clock_timestamp() WHERE subject = $1", subject
+                "UPDATE ingest.incidents SET told_at = clock_timestamp() WHERE subject = ANY($1::text[])", subjects
             )
 
-    async def put_off(self, subject: str, seconds: float) -> None:
+    async def put_off(self, subjects: Sequence[str], seconds: float) -> None:
         async with self._postgres.transaction() as connection:
             await connection.execute(
                 """UPDATE ingest.incidents SET next_try_at = clock_timestamp() + make_interval(secs => $2)
-                   WHERE subject = $1 AND told_at IS NULL""",
-                subject,
+                   WHERE subject = ANY($1::text[]) AND told_at IS NULL""",
+                subjects,
                 seconds,
             )
 
@@ -70,6 +68,6 @@ END = f"""
 
 TROUBLE = f"""
     SELECT id, kind, source, schedule, attempts, deaths, dead_reason, last_error_class, last_error
-    FROM ingest.jobs d WHERE {DEAD} AND NOT EXISTS (
+    FROM ingest.jobs d WHERE {DEAD} AND ($1::text IS NULL OR kind = $1) AND NOT EXISTS (
         SELECT 1 FROM ingest.incidents i WHERE i.subject = coalesce(d.schedule, d.id::text))
     ORDER BY id LIMIT {AT_ONCE}"""

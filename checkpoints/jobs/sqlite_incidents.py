@@ -3,12 +3,10 @@
 import sqlite3
 from collections.abc import Sequence
 
-from checkpoints.jobs.incidents import Due, Incident, Trouble
+from checkpoints.jobs.incidents import AT_ONCE, Due, Incident, Trouble
 from checkpoints.jobs.selecting import made
-from checkpoints.jobs.sqlite_rows import millis, moment
+from checkpoints.jobs.sqlite_rows import array, millis, moment
 from ingest.sqlite import Database
-
-AT_ONCE = 100  # incidents that are looked for, begun or told at a time
 
 
 class SqliteIncidents:
@@ -17,44 +15,29 @@ class SqliteIncidents:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def survey(self) -> Sequence[Trouble]:
+    async def survey(self, kind: str | None = None) -> Sequence[Trouble]:
         if await self._database.read(lambda connection: connection.execute(OVER).fetchone()):
             await self._database.write(lambda connection: connection.execute(END).rowcount)
-        rows = await self._database.read(lambda connection: connection.execute(TROUBLE).fetchall())
+        rows = await self._database.read(lambda connection: connection.execute(TROUBLE, (kind,)).fetchall())
         return [made(Trouble, row) for row in rows]
 
     async def begin(self, incidents: Sequence[Incident]) -> None:
         await self._database.write(lambda connection: _begin(connection, incidents))
 
     async def end(self, subject: str) -> None:
-        await self._run("DELETE FROM incidents WHERE subject = ? AND job IS NULL", subject)
+        statement = "DELETE FROM incidents WHERE subject = ? AND job IS NULL"
+        await self._database.write(lambda connection: connection.execute(statement, (subject,)).rowcount)
 
     async def take(self, seconds: float) -> Sequence[Due]:
         if not await self._database.read(_due):
             return []
         return await self._database.write(lambda connection: _take(connection, seconds))
 
-    async def told(self, subject: str) -> None:
-        await self._database.write(
-            lambda connection: (
-                connection.execute(
-                    "UPDATE incidents SET told_at = ? WHERE subject = ?", (moment(connection), subject)
-                ).rowcount
-            )
-        )
+    async def told(self, subjects: Sequence[str]) -> None:
+        await self._database.write(lambda connection: _told(connection, subjects))
 
-    async def put_off(self, subject: str, seconds: float) -> None:
-        await self._database.write(
-            lambda connection: (
-                connection.execute(
-                    "UPDATE incidents SET next_try_at = ? WHERE subject = ? AND told_at IS NULL",
-                    (moment(connection) + millis(seconds), subject),
-                ).rowcount
-            )
-        )
-
-    async def _run(self, statement: str, *values: str) -> None:
-        await self._database.write(lambda connection: connection.execute(statement, values).rowcount)
+    async def put_off(self, subjects: Sequence[str], seconds: float) -> None:
+        await self._database.write(lambda connection: _put_off(connection, subjects, seconds))
 
 
 def _begin(connection: sqlite3.Connection, incidents: Sequence[Incident]) -> None:
@@ -86,6 +69,21 @@ def _take(connection: sqlite3.Connection, seconds: float) -> list[Due]:
     return [Due(*row) for row in found]
 
 
+def _told(connection: sqlite3.Connection, subjects: Sequence[str]) -> None:
+    connection.execute(
+        "UPDATE incidents SET told_at = ? WHERE subject IN (SELECT value FROM json_each(?))",
+        (moment(connection), array(subjects)),
+    )
+
+
+def _put_off(connection: sqlite3.Connection, subjects: Sequence[str], seconds: float) -> None:
+    connection.execute(
+        """UPDATE incidents SET next_try_at = ?
+           WHERE subject IN (SELECT value FROM json_each(?)) AND told_at IS NULL""",
+        (moment(connection) + millis(seconds), array(subjects)),
+    )
+
+
 DEAD = """
     d.state = 'dead' AND d.dead_reason IS NOT 'cancelled' AND NOT EXISTS (
         SELECT 1 FROM jobs n WHERE n.schedule = d.schedule AND n.id > d.id AND n.state = 'done')"""
@@ -97,6 +95,6 @@ OVER, END = f"SELECT 1 {_OVER} LIMIT 1", f"DELETE {_OVER}"
 
 TROUBLE = f"""
     SELECT id, kind, source, schedule, attempts, deaths, dead_reason, last_error_class, last_error
-    FROM jobs d WHERE {DEAD} AND NOT EXISTS (
+    FROM jobs d WHERE {DEAD} AND (?1 IS NULL OR kind = ?1) AND NOT EXISTS (
         SELECT 1 FROM incidents i WHERE i.subject = coalesce(d.schedule, CAST(d.id AS TEXT)))
     ORDER BY id LIMIT {AT_ONCE}"""

@@ -52,13 +52,14 @@ async def begun(state: states.State) -> list[str]:
 async def told(incidents: Incidents) -> list[str]:
     found = await incidents.take(LONG)
     for one in found:
-        await incidents.told(one.subject)
+        await incidents.told([one.subject])
     return [one.subject for one in found]
 
 
 async def test_a_dead_job_is_found_with_what_there_is_to_say(state: states.State) -> None:
     id = await ends(state, Outcome.DEAD, error_class="SourceRefused", error="401", reason="permanent")
-    [found] = await state.incidents.survey()
+    assert list(await state.incidents.survey("backfill")) == []
+    [found] = await state.incidents.survey("sync")
     assert (found.id, found.kind, found.source, found.schedule, found.subject) == (id, "sync", "shop", None, str(id))
     assert (found.attempts, found.deaths, found.dead_reason) == (1, 0, "permanent")
     assert (found.last_error_class, found.last_error) == ("SourceRefused", "401")
@@ -79,9 +80,9 @@ async def test_who_dies_while_telling_is_followed_by_another(state: states.State
     assert [(one.subject, one.tries) for one in await state.incidents.take(AT_ONCE)] == [(subject, 1)]
     assert [(one.message, one.tries) for one in await state.incidents.take(LONG)] == [("it died", 2)]
     assert list(await state.incidents.take(LONG)) == [], "somebody is at it"
-    await state.incidents.put_off(subject, AT_ONCE)
+    await state.incidents.put_off([subject], AT_ONCE)
     assert await told(state.incidents) == [subject]
-    await state.incidents.put_off(subject, AT_ONCE)
+    await state.incidents.put_off([subject], AT_ONCE)
     assert await told(state.incidents) == []
 
 

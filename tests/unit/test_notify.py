@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,29 @@ async def test_a_message_that_does_not_arrive_is_sent_again(
     assert len(hook.messages) == 1
 
 
+async def test_of_many_that_die_together_there_is_one_message(
+    hook: Hook, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [await die(database) for _ in range(notify.SINGLY + 2)]
+    async with notifier(hook, database, monkeypatch) as one:
+        for _ in range(2):
+            await one.look()
+    [message] = hook.messages
+    assert "7 incidents" in message and "and 2 more: `ingest jobs list --state dead`" in message
+    assert f"job {ids[0]} is dead" in message and f"job {ids[-1]} is dead" not in message
+
+
+async def test_jobs_that_nobody_wants_to_know_of_keep_none_out(
+    hook: Hook, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await die(database)
+    async with notifier(hook, database, monkeypatch) as one:
+        await replace(one, on=("stream.failed",)).look()
+        assert hook.messages == []
+        await one.look()
+    assert len(hook.messages) == 1
+
+
 async def test_what_was_dead_before_anyone_looked_and_what_dies_last_is_told(
     hook: Hook, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -168,20 +192,18 @@ async def test_a_stream_that_runs_without_jobs_is_told_of_when_it_fails_and_anew
         ("sync", BOTH, "stream.failed"),
         ("sync", ("job.dead",), "job.dead"),
         ("task:x", BOTH, "job.dead"),
-        ("task:x", ("stream.failed",), None),
     ],
 )
-def test_a_dead_run_of_a_stream_is_a_stream_that_failed(kind: str, on: tuple[str, ...], event: str | None) -> None:
+def test_a_dead_run_of_a_stream_is_a_stream_that_failed(kind: str, on: tuple[str, ...], event: str) -> None:
     trouble = Trouble(7, kind, "shop", None, 5, 2, "exhausted", "Timeout", "x" * 9_000)
     incident = of_job(trouble, on)
-    assert (None if incident is None else incident.event) == event
-    if incident is not None:
-        assert "(after 5 attempts, as 2 before it)" in incident.message and len(incident.message) < 1_000
+    assert incident.event == event
+    assert "(after 5 attempts, as 2 before it)" in incident.message and len(incident.message) < 1_000
 
 
 def test_a_stream_is_called_by_its_name() -> None:
     incident = of_job(DEAD, BOTH)
-    assert incident is not None and incident.subject == "shop/orders"
+    assert incident.subject == "shop/orders"
     assert incident.message.startswith("shop/orders failed: job 7 is dead (trying again cannot help): SourceRefused")
 
 
