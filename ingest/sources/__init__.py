@@ -59,6 +59,7 @@ class Page(msgspec.Struct, frozen=True):
     remember_all: bool
     stop: str | None  # why the listing ended with this page; None: there is more
     skipped: int = 0  # records that the configuration leaves out
+    rows: int = 0  # by which the listing has grown; what comes again behind a cap or in an overlap counts once
     notices: Sequence[Notice] = ()
     sweep: Sweep | None = None  # the page is one of it
     whole: bool = False  # one of a listing that leaves nothing out

@@ -180,6 +180,7 @@ class Lister:
             remember_all=self.remembers_all,
             stop=self._scrub(after.reason) if isinstance(after, Stop) and not (following or failed) else None,
             skipped=answered.read.skipped,
+            rows=listing.rows - state.listing.rows,
             notices=(*answered.notices, *notices.doubted(listing, ended=ended)),
             sweep=sweep,
             whole=here.whole,

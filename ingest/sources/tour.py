@@ -165,7 +165,7 @@ class Tour:
         round = self._round
         self._round = replace(
             round,
-            rows=round.rows + len(page.records) + len(page.refused) + page.skipped,
+            rows=round.rows + page.rows,
             whole=round.whole and page.whole,
             doubt=round.doubt or page.doubt,
             counted=round.counted or page.counted,

@@ -483,6 +483,17 @@ async def test_a_parent_that_cannot_be_read_leaves_the_sweep_in_doubt(api: Lists
     assert "parents" in report.notices["sweep_in_doubt"]
 
 
+@pytest.mark.parametrize(("least", "outcome"), [(4, Outcome.COMPLETE), (5, Outcome.FAILED)])
+async def test_rows_of_a_child_that_come_again_behind_a_cap_are_counted_once(
+    api: Lists, path: Path, least: int, outcome: Outcome
+) -> None:
+    family(api, {"a": [1, 2, 3], "b": [1]})
+    keys = {**ISSUES, "paginate": {**PAGED, "listing_cap": 2}, "incremental": {**SINCE, "order": "asc"}}
+    report = await poll(path, api.url, {**keys, "expect": {"min_records": least}}, ABOVE)
+    assert len([target for target in api.asked() if "/a/issues" in target]) == 3
+    assert (report.outcome, "incomplete: 4 records" in report.reason) == (outcome, least > 4)
+
+
 async def test_a_parent_that_a_step_cannot_change_leaves_the_sweep_in_doubt(api: Lists, path: Path) -> None:
     """Nobody knows whether it would have been left out; its children are not listed."""
     above = {**ABOVE, "streams": {"repos": {**REPOS, "transform": [{"cast": {"n": "integer"}}]}}}
