@@ -119,7 +119,10 @@ def test_the_same_command_takes_up_what_died_and_leaves_what_was_read(folder: Pa
     assert [(one["job"], one["state"]) for one in found] == [
         (job["id"], state) for job, state in zip(before, ("done", "pending", "pending"), strict=True)
     ]
-    assert len(listed()) == 3
+    run("jobs", "cancel", "--all", "--kind", "backfill", "--yes")
+    assert [job["state"] for job in listed()] == ["done", "dead", "dead"]
+    run(*RANGE, "--slices", "3")
+    assert [job["state"] for job in listed()] == ["done", "pending", "pending"]
 
 
 def test_what_was_read_is_read_again_only_when_that_is_said(folder: Path) -> None:
