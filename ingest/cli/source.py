@@ -86,9 +86,10 @@ def _of(configuration: Loaded, source: str, work: Callable[[JobDesk], Awaitable[
     """Raises ConfigError for a name that nobody knows: a pause of it would never be noticed."""
 
     async def known(desk: JobDesk) -> T:
-        names = {*configuration.config.sources, *(row.name for row in await desk.sources())}
+        parts = configuration.config
+        names = {*parts.sources, *parts.tasks, *(row.name for row in await desk.sources())}
         if source not in names:
-            raise ConfigError(f"no source `{source}`; there are: {', '.join(sorted(names)) or 'none'}")
+            raise ConfigError(f"no source or task `{source}`; there are: {', '.join(sorted(names)) or 'none'}")
         return await work(desk)
 
     return at_desk(configuration, known)

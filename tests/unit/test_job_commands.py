@@ -184,11 +184,13 @@ def test_a_source_is_paused_with_a_note_and_limited_by_hand(folder: Path) -> Non
     assert (row["name"], row["limited_to"]) == ("shop", 3) and row["pause_note"].startswith("the vendor is down (")
     assert output("source", "resume", "shop") == "shop: goes on"
     assert output("source", "resume", "shop") == "shop: was not paused"
+    run("source", "pause", "report")
+    assert output("source", "resume", "report") == "report: goes on"
     run("source", "pause", "shop")
-    assert data("source", "list")[0]["paused_until"] == "infinity"
+    assert data("source", "list")[1]["paused_until"] == "infinity"
     assert "for ever" in output("source", "list")
     run("source", "limit", "shop", "configured")
-    assert data("source", "list")[0]["limited_to"] is None
+    assert data("source", "list")[1]["limited_to"] is None
 
 
 @pytest.mark.parametrize("arguments", [["pause", "shpo"], ["limit", "shpo", "1"], ["limit", "shop", "0"]])
