@@ -6,10 +6,9 @@ copied before it is looked at: whoever opens it after a crash recovers it, and t
 
 import hashlib
 import json
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -170,11 +169,9 @@ async def _opened(place: Place) -> AsyncIterator[tuple[Place, EventLog, EventSto
 
 
 def copy_file(file: Path, to: Path) -> None:
-    """With what was committed and not moved into the file yet."""
-    shutil.copy(file, to)
-    log = Path(f"{file}-wal")
-    if log.exists():
-        shutil.copy(log, f"{to}-wal")
+    """As it stands at one moment, while others write it."""
+    with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as live, closing(sqlite3.connect(to)) as copy:
+        live.backup(copy)
 
 
 def _answers(served: Path) -> list[tuple[str, list[Fact]]]:
