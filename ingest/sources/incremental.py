@@ -96,6 +96,13 @@ class Bounds:
             bound -= self._unit
         return self._render(bound)
 
+    def before(self, records: Sequence[SourceRecord], since: str | None) -> int:
+        """How many of them lie before the lower bound that was sent."""
+        if since is None or self._since is None:  # a mark is no bound
+            return 0
+        bound = self._parse(since)
+        return sum(record.position is not None and record.position < bound for record in records)
+
     def window(self, high_water: int | None, now: int, *, again: bool = True) -> Window:
         """What the listing that begins at `now` (microseconds since 1970) asks for. `again`: the first of a run."""
         if self._stretch is not None and high_water is None:

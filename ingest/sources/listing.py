@@ -213,6 +213,9 @@ class Lister:
         yield from notices.of_page(
             self._stream.paginate, state.listing, received, after.reason if isinstance(after, Stop) else None
         )
+        since = state.listing.window[0]
+        if self._bounds is not None and not state.listing.n and (old := self._bounds.before(read.listed, since)):
+            yield notices.since_ignored(old, str(since))
         if received is not None and not state.listing.n and state.progress == Progress():  # nothing is known yet
             yield from filter(None, [self._absent.notice(received.records)])
         if read.changed:

@@ -21,6 +21,11 @@ def slipping(stream: Stream) -> Notice:
     return Notice("slipping", f"{WHAT}; {remedy(stream)}")
 
 
+def since_ignored(count: int, since: str) -> Notice:
+    why = f"{count} of the first page's records lie before the lower bound that was sent ({since})"
+    return Notice("since_ignored", f"{why}: does the API know `since`? Every run reads them, and publishes them again")
+
+
 def mended(count: int) -> Notice:
     held = "held NaN or bytes that are not UTF-8, and were mended: see `decode`"
     return Notice("repaired", f"{count} of a page's records {held}")

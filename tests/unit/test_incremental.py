@@ -954,3 +954,28 @@ def test_a_bound_that_is_a_month_or_a_year_is_rounded_to_one(form: str, since: s
     )
     window = rules.window(NOON, NOON + 60 * SECOND)
     assert (window.since, window.until) == (since, until)
+
+
+# ---- bounds that an API does not know
+
+
+@pytest.mark.parametrize(
+    ("keys", "rows", "said"),
+    [
+        ({}, [at(9), at(12)], ["1 of the first page's records lie before the lower bound that was sent"]),
+        ({}, [at(12), None], []),
+        ({"lookback": "3h"}, [at(9), at(12)], []),
+        ({"format": "%Y-%m-%d"}, [at(9), at(12)], []),  # the bound is the whole day
+        ({"since": None}, [at(9), at(12)], []),
+    ],
+)
+async def test_rows_that_were_not_asked_for_say_that_the_bound_is_not_known(
+    api: FakeApi, keys: dict[str, Any], rows: list[str | None], said: list[str]
+) -> None:
+    say(api, [page(at(12))])
+    [first] = await list_all(api.url, stream(**keys))
+    say(api, [page(*rows)])
+    watch = Watching()
+    async with opened(api.url, stream(**keys)) as source:
+        await read(source, first.cursor, watch)
+    assert [notice.message.partition(" (")[0] for notice in watch.notices] == said
