@@ -30,7 +30,7 @@ LOOKS = 5
 DONE_JOBS = """
     INSERT INTO {jobs}
         (kind, source, queue, payload, state, run_at, attempts, max_attempts, fence, created_at, finished_at)
-    SELECT 'sync', 'source-' || n % {sources}, 'sync', '{{}}',
+    SELECT 'sync', 'source-' || (n % {sources}), 'sync', '{{}}',
         CASE WHEN n <= {done} THEN 'done' ELSE 'pending' END, {now}, 1, 5, 1, {now},
         CASE WHEN n <= {done} THEN {now} END
     FROM {numbers}"""
