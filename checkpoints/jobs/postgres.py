@@ -43,13 +43,14 @@ class PostgresJobs:
             return Exchanged((), (), ())
         handed_out = self._handed_out.setdefault(worker, {})
         adopted: Sequence[Job] = ()
-        if want is not None and worker in self._unsure:
-            adopted = await adopt(self._postgres, worker, handed_out, want.ttl)
-            self._unsure.discard(worker)
-        self._unsure.add(worker)  # for as long as there is no answer
+        if want is not None:
+            if worker in self._unsure:
+                adopted = await adopt(self._postgres, worker, handed_out, want.ttl)
+            self._unsure.add(worker)  # for as long as there is no answer
         by_age = want is not None and next(self._claims) % BY_AGE_EVERY == 0
         found = await exchange(self._postgres, worker, ended, None if adopted else want, by_age=by_age)
-        self._unsure.discard(worker)
+        if want is not None:
+            self._unsure.discard(worker)
         for one in ended:
             handed_out.pop(one.id, None)
         handed_out |= {job.id: job.fence for job in (*adopted, *found.jobs)}
@@ -57,7 +58,7 @@ class PostgresJobs:
 
     async def beat(self, worker: Worker, held: Sequence[Held], ttl: float, *, stopping: bool = False) -> Sequence[Beat]:
         # in the order of their ids, as in `exchange`: two who meet do not block each other
-        mine = sorted(held)
+        mine = sorted(held, key=lambda one: one.id)
         async with self._postgres.transaction() as connection:
             rows = await connection.fetch(
                 """WITH held AS (

@@ -68,9 +68,9 @@ class Waiting(Postgres):
             await self.go_on.wait()
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize(("where", "wanted"), [("before", WANT), ("after", WANT), ("after", None)])
 async def test_an_exchange_whose_answer_was_lost_is_repeated_and_nothing_happens_twice(
-    server: Postgres, postgres_url: str, where: str
+    server: Postgres, postgres_url: str, where: str, wanted: Want | None
 ) -> None:
     unsure = Unsure(server)
     jobs = PostgresJobs(unsure)
@@ -80,8 +80,10 @@ async def test_an_exchange_whose_answer_was_lost_is_repeated_and_nothing_happens
     unsure.fails = where
     with pytest.raises(StoreUnavailable):
         await jobs.exchange(A, ended, WANT)
-    lost, died, second = await jobs.exchange(A, ended, WANT)
+    lost, died, second = await jobs.exchange(A, ended, wanted)
     assert (list(lost), list(died)) == ([], [first[1].id])
+    if wanted is None:
+        second = (await jobs.exchange(A, (), WANT)).jobs
     assert [(job.attempt, job.fence) for job in second] == [(1, 1)] * 2  # what was claimed is not left lying about
     assert {job.id for job in first}.isdisjoint(job.id for job in second)
     connection = await asyncpg.connect(postgres_url)
