@@ -4,7 +4,7 @@ Where a row moves or vanishes, those behind it move up, and the first of the nex
 in ascending order need not be counted: a request may begin at the last value instead of a page number.
 """
 
-from ingest.config.model import AnyPaginate, Incremental, Offset, PageNumber, Stream
+from ingest.config.model import AnyPaginate, Incremental, Offset, PageNumber, Since, Stream
 
 WHAT = (
     "pages are counted: where a row moves or vanishes while they are read, another slips by unseen, and later runs do"
@@ -37,11 +37,11 @@ def remedy(stream: Stream) -> str:
     if isinstance(paginate, Offset):
         overlap = min(OVERLAP, (paginate.size or OVERLAP + 1) - 1) or 1
         return f"add `overlap: {overlap}` to `paginate`: each page then begins with rows of the one before"
-    if incremental is None or incremental.since is None:
+    if incremental is None or not _takes_bound(stream):
         return "see `keyset`, `listing_cap`, `overlap`, `deletes.sweep`"
     size_param, size = _size(stream, paginate)
     sized = f"size_param: {size_param or '…'}, size: {size or '…'}"
-    if _takes_what_records_hold(incremental):
+    if incremental.since is not None and _takes_what_records_hold(incremental, incremental.since):
         fields = f"{{{incremental.field}: {incremental.since.param}}}"
         written = f"write `paginate: {{type: keyset, fields: {fields}, {sized}}}`"
     elif isinstance(paginate, PageNumber) and paginate.size is None:
@@ -57,15 +57,19 @@ def _asks_for_new(stream: Stream) -> bool:
     incremental = stream.incremental
     if incremental is None or not incremental.of_records:
         return False
+    return _takes_bound(stream) or incremental.type == "feed"
+
+
+def _takes_bound(stream: Stream) -> bool:
+    """Whether a request says where it begins."""
     names = {name for _, name in stream.placeholders()}
-    asked = incremental.since is not None or not names.isdisjoint({"cursor", "window.start"})
-    return asked or incremental.type == "feed"
+    since = None if stream.incremental is None else stream.incremental.since
+    return since is not None or not names.isdisjoint({"cursor", "window.start"})
 
 
-def _takes_what_records_hold(incremental: Incremental) -> bool:
+def _takes_what_records_hold(incremental: Incremental, since: Since) -> bool:
     """Whether a parameter takes the field of a record as it stands there."""
-    since = incremental.since
-    plain = since is not None and since.param is not None and since.value is None and since.is_ == "inclusive"
+    plain = since.param is not None and since.value is None and since.is_ == "inclusive"
     return plain and (incremental.type == "integer" or (incremental.format == "rfc3339" and not incremental.parse))
 
 

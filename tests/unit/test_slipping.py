@@ -65,6 +65,14 @@ def written(said: str, paginate: Any) -> Any:
         ({"paginate": PAGE, "incremental": IN_SECONDS}, "add `listing_cap: 3` to `paginate`, as many as a page has"),
         ({"paginate": "link", "incremental": IN_SECONDS, **IN_PARAMS}, "add `listing_cap: 3` to `paginate`"),
         (
+            {
+                "paginate": PAGE,
+                "params": {"since": "{cursor}"},
+                "incremental": {**BY_TIME, "since": {"first": "2024-01-01"}},
+            },
+            "add `listing_cap: 3` to `paginate`",
+        ),
+        (
             {"paginate": "page", "incremental": IN_SECONDS, **IN_PARAMS},
             "`size_param: per_page, size: 3, listing_cap: 3`",
         ),
