@@ -24,7 +24,7 @@ from ingest.errors import ConfigError, StoreUnavailable
 from ingest.jobs.hand import Hand
 from ingest.jobs.handler import Again, Handler
 from ingest.jobs.heartbeat import Connect, Heartbeat
-from ingest.jobs.outcomes import Cancelled, TimedOut, ended
+from ingest.jobs.outcomes import Cancelled, TimedOut, ended, text_of
 from ingest.jobs.rescue import RESCUE_EVERY, RESCUE_GRACE, rescue_forever
 from ingest.jobs.tally import Tally
 from ingest.jobs.waiting import first
@@ -201,7 +201,7 @@ class Worker:
         raised: BaseException | None = None
         try:
             await _attempt(hand, handler)
-        except (Exception, asyncio.CancelledError, SystemExit, KeyboardInterrupt) as exc:
+        except BaseException as exc:
             raised = exc  # whatever a handler does is about its job; if we are cancelled, so is all that follows
         finally:
             hand.stop.set()  # for what it left behind: threads
@@ -212,7 +212,8 @@ class Worker:
 
     def _meaning(self, hand: Hand, raised: BaseException | None) -> BaseException | None:
         if raised is not None and hand.cancel:
-            return Cancelled(f"a person cancelled it: {raised}" if str(raised) else "a person cancelled it")
+            said = text_of(raised)
+            return Cancelled(f"a person cancelled it: {said}" if said else "a person cancelled it")
         if isinstance(raised, asyncio.CancelledError):
             return Again("the worker stopped before it was done") if self._stops else RuntimeError("cancelled itself")
         return raised

@@ -1,6 +1,7 @@
 """A worker takes what it has room for, writes down how it ended, and never says more than it knows."""
 
 import asyncio
+import math
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -74,6 +75,8 @@ async def test_what_a_handler_raises_decides_what_becomes_of_the_job(queue: Queu
         "bug": Handler(raises(ZeroDivisionError("oh"))),
         "again": Handler(raises(Again("held", 600.0))),
         "left": Handler(raises(SystemExit(1))),
+        "base": Handler(raises(BaseExceptionGroup("all", [GeneratorExit()]))),
+        "strange": Handler(raises(Again("held", math.inf))),
         "slow": Handler(waits_for(asyncio.Event()), timeout=0.01),
     }
     ids = [one.id for one in await queue.enqueue(*handlers)]
@@ -81,11 +84,12 @@ async def test_what_a_handler_raises_decides_what_becomes_of_the_job(queue: Queu
     rows = [await queue.row(id) for id in ids]
     assert [(row["state"], row["attempts"], row["last_error_class"]) for row in rows] == [
         ("done", 1, None), ("pending", 1, "Transient"), ("dead", 1, "ConfigError"), ("pending", 1, "ZeroDivisionError"),
-        ("pending", 0, "Again"), ("pending", 1, "SystemExit"), ("pending", 1, "TimedOut"),
+        ("pending", 0, "Again"), ("pending", 1, "SystemExit"), ("pending", 1, "BaseExceptionGroup"),
+        ("pending", 0, "Again"), ("pending", 1, "TimedOut"),
     ]  # fmt: skip
     assert "ZeroDivisionError: oh" in rows[3]["last_error"]
-    assert rows[6]["last_error"] == "not done after 0.01 s, the timeout of slow"
-    assert (tally.count(Outcome.RETRY), tally.count(Outcome.RELEASED), tally.died) == (4, 1, 1)
+    assert rows[8]["last_error"] == "not done after 0.01 s, the timeout of slow"
+    assert (tally.count(Outcome.RETRY), tally.count(Outcome.RELEASED), tally.died) == (5, 2, 1)
 
 
 async def test_the_last_attempt_that_fails_leaves_the_job_dead_and_says_so(queue: Queue) -> None:

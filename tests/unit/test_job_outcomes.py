@@ -1,19 +1,47 @@
 """What a handler raises decides what becomes of its job."""
 
 import asyncio
+import math
+from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from checkpoints.jobs import ERROR_LIMIT, Job, Outcome
-from ingest.errors import BadRecord, ConfigError, Permanent, RateLimited, SourceRefused, StoreUnavailable, Superseded
+from ingest.errors import (
+    BadRecord,
+    ConfigError,
+    Permanent,
+    RateLimited,
+    SourceRefused,
+    StoreUnavailable,
+    Superseded,
+    Transient,
+)
 from ingest.jobs.handler import Again
-from ingest.jobs.outcomes import RETRY_CAP, SUPERSEDED_DELAY, Cancelled, TimedOut, ended, retry_delay
+from ingest.jobs.outcomes import (
+    LONGEST_DELAY,
+    RETRY_CAP,
+    SUPERSEDED_DELAY,
+    Cancelled,
+    TimedOut,
+    ended,
+    retry_delay,
+)
 from ingest.redaction import Redactor
 from ingest.sources.http import Unopened
 
 
 def job(attempt: int = 1) -> Job:
     return Job(7, 3, "task:report", "report", "tasks", b"{}", attempt, 5, 0.0, 0.0)
+
+
+class Wordless(Transient):
+    def __init__(self) -> None:
+        super().__init__("")
+
+    def __str__(self) -> str:
+        raise LookupError("no words")
 
 
 def plain(text: str) -> str:
@@ -36,6 +64,12 @@ def plain(text: str) -> str:
         (ZeroDivisionError("oh"), Outcome.RETRY, None, 1.0, 2.0),
         (SystemExit(1), Outcome.RETRY, None, 1.0, 2.0),
         (ExceptionGroup("two", [ConfigError("unset"), Again("later")]), Outcome.RETRY, None, 1.0, 2.0),
+        (Again("in a day", cast(float, timedelta(days=1))), Outcome.RELEASED, None, 86_400.0, 86_400.0),
+        (Again("soon", cast(float, "5")), Outcome.RELEASED, None, 0.0, 0.0),
+        (Again("never", math.inf), Outcome.RELEASED, None, LONGEST_DELAY, LONGEST_DELAY),
+        (StoreUnavailable("away", retry_after=math.nan), Outcome.RETRY, None, 1.0, 2.0),
+        (StoreUnavailable("away", retry_after=-(10**400)), Outcome.RETRY, None, 1.0, 2.0),
+        (Wordless(), Outcome.RETRY, None, 1.0, 2.0),
     ],
 )
 def test_the_class_of_an_error_decides(
@@ -83,5 +117,6 @@ def test_an_error_is_looked_for_by_the_class_that_is_documented() -> None:
 
 
 def test_words_of_our_own_need_no_traceback() -> None:
+    assert ended(job(), Wordless(), plain).error == "Wordless, and no words of it"
     assert ended(job(), SourceRefused("GET /x: 403", 403), plain).error == "GET /x: 403"
     assert "CancelledError" in (ended(job(), asyncio.CancelledError(), plain).error or "")
