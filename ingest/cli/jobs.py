@@ -17,7 +17,7 @@ from ingest.cli.watching import WatchOption, indented, looked
 from ingest.config.loader import Loaded
 from ingest.errors import ConfigError
 
-SHOWN = 50  # jobs of a list
+SHOWN, MOST_SHOWN = 50, 1_000_000  # jobs of a list
 
 app = typer.Typer(help="Durable jobs.", rich_markup_mode=None)
 
@@ -54,7 +54,7 @@ def list_(
     kind: KindOption = None,
     error_class: ErrorOption = None,
     schedule: ScheduleOption = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The newest so many.")] = SHOWN,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=MOST_SHOWN, help="The newest so many.")] = SHOWN,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     watch: WatchOption = False,
@@ -73,7 +73,7 @@ def list_(
 
 @app.command()
 def show(
-    id: Annotated[int, typer.Argument(help="Which job.")],
+    id: Annotated[int, typer.Argument(help="Which job.", max=2**63 - 1)],
     errors: Annotated[bool, typer.Option("--errors", help="The whole text of every error.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,

@@ -4,7 +4,6 @@ A person gets both the clock and the distance: `14:02:11 (3 min ago)`, with the 
 zone of the machine. JSON has RFC 3339 in UTC.
 """
 
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -14,6 +13,7 @@ import typer
 
 from ingest.config.values import duration
 from ingest.event import rfc3339
+from ingest.jobs.bounds import LATEST
 
 UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 NOW = 1.0  # seconds: what is nearer is now
@@ -40,7 +40,7 @@ def moment(at: float | None, now: float) -> str:
     """Empty where there is none."""
     if at is None:
         return ""
-    if math.isinf(at):
+    if at >= LATEST:
         return "for ever"
     there, here = datetime.fromtimestamp(at).astimezone(), datetime.fromtimestamp(now).astimezone()
     form = "%H:%M:%S" if there.date() == here.date() else "%Y-%m-%d %H:%M"
@@ -56,7 +56,7 @@ def iso(at: float | None) -> str | None:
     """For JSON; a moment that never comes is `infinity`."""
     if at is None:
         return None
-    return "infinity" if math.isinf(at) else rfc3339(round(at * 1000))
+    return "infinity" if at >= LATEST else rfc3339(round(at * 1000))
 
 
 def plain(struct: msgspec.Struct) -> dict[str, Any]:

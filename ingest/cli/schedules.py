@@ -107,7 +107,7 @@ def _tick(tick: Tick) -> dict[str, Any]:
 @app.command("next")
 def next_(
     id: IdArgument,
-    number: Annotated[int, typer.Option("-n", min=1, help="How many.")] = 10,
+    number: Annotated[int, typer.Option("-n", min=1, max=10_000, help="How many.")] = 10,
     since: Annotated[float | None, typer.Option("--from", parser=point, help="Else now.", metavar="TIME")] = None,
     until: Annotated[float | None, typer.Option("--to", parser=point, help="No later.", metavar="TIME")] = None,
     config: ConfigOption = None,
@@ -134,7 +134,7 @@ def next_(
 def ticks(
     id: IdArgument,
     outcome: Annotated[list[TickOutcome] | None, typer.Option("--outcome", help="Only these.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="The newest so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000_000, help="The newest so many.")] = 50,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:

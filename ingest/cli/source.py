@@ -19,7 +19,7 @@ app = typer.Typer(help="What holds for the jobs of a source.", no_args_is_help=T
 T = TypeVar("T")
 
 NameArgument = Annotated[str, typer.Argument(help="A source, or a task.", metavar="SOURCE")]
-CONFIGURED = "configured"
+CONFIGURED, MOST = "configured", 1_000_000
 
 
 @app.command("list")
@@ -75,7 +75,7 @@ def limit(
     config: ConfigOption = None,
 ) -> None:
     """How many of its jobs may run at a time, on all workers together, instead of what is configured."""
-    if number != CONFIGURED and not (number.isdecimal() and int(number)):
+    if number != CONFIGURED and not (number.isdecimal() and 0 < int(number) <= MOST):
         raise typer.BadParameter(f"a number of jobs, or `{CONFIGURED}`; `source pause` lets none run")
     wanted = None if number == CONFIGURED else int(number)
     _of(loaded(config), source, lambda desk: desk.limit(source, wanted))

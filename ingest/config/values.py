@@ -24,6 +24,7 @@ from ingest.paths import Every, JsonPath, Root, parse
 
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)(ms|s|m|h|d|w)")
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+LONGEST = 36_525 * SECONDS["d"]
 SIZE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(B|KB|MB|GB)")
 RATE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*/\s*(s|m|h|d)")
 BYTES = {"B": 1, "KB": 1000, "MB": 1000_000, "GB": 1000_000_000}
@@ -45,7 +46,10 @@ def duration(value: object) -> float:
         return 0.0
     text = value.strip() if isinstance(value, str) else ""
     if text and DURATION.sub("", text) == "":
-        return sum(float(n) * SECONDS[unit] for n, unit in DURATION.findall(text))
+        seconds = sum(float(n) * SECONDS[unit] for n, unit in DURATION.findall(text))
+        if seconds > LONGEST:
+            raise ValueError(f"{shown(value)} is more than 100 years: no database has a time for that")
+        return seconds
     raise ValueError(f"{shown(value)} is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d")
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from checkpoints.jobs import Enqueued, Jobs, NewJob
 from ingest.errors import ConfigError
+from ingest.jobs.bounds import ensure
 from ingest.jobs.kinds import task_job, task_named
 
 if TYPE_CHECKING:
@@ -100,16 +101,17 @@ async def enqueue_async(
 
     def job(configuration: "Config") -> NewJob:
         plain = _plain(configuration, kind, source)
-        return msgspec.structs.replace(
+        new = msgspec.structs.replace(
             plain,
-            payload=_encoded(payload or {}),
+            payload=_encoded({} if payload is None else payload),
             run_at=_seconds(run_at),
             dedupe_key=dedupe_key,
             dedupe_for=dedupe_for,
-            queue=queue or plain.queue,
+            queue=plain.queue if queue is None else queue,
             priority=priority,
-            max_attempts=attempts or plain.max_attempts,
+            max_attempts=plain.max_attempts if attempts is None else attempts,
         )
+        return ensure(new)
 
     inside = None if config is not None else _inside.get()
     if inside is not None and inside.loop is asyncio.get_running_loop():
@@ -139,7 +141,12 @@ def _plain(config: "Config", kind: str, source: str | None) -> NewJob:
 
 
 def _encoded(payload: Mapping[str, Any]) -> bytes:
-    encoded = msgspec.json.encode(payload)
+    if not isinstance(payload, Mapping):
+        raise ConfigError(f"the payload is an object, not {type(payload).__name__}")
+    try:
+        encoded = msgspec.json.encode(payload)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise ConfigError(f"the payload is no JSON: {exc}") from exc
     if len(encoded) > PAYLOAD_LIMIT:
         raise ConfigError(f"a payload of {len(encoded):,} bytes; at most {PAYLOAD_LIMIT:,}: name where it lies instead")
     return encoded
@@ -149,5 +156,5 @@ def _seconds(moment: datetime | float | None) -> float | None:
     if not isinstance(moment, datetime):
         return moment
     if moment.tzinfo is None:
-        raise ValueError(f"run_at={moment!r} has no time zone; write datetime(…, tzinfo=UTC)")
+        raise ConfigError(f"run_at={moment!r} has no time zone; write datetime(…, tzinfo=UTC)")
     return moment.timestamp()

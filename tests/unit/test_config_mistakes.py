@@ -28,6 +28,7 @@ def one(keys: str) -> str:
     ("keys", "message"),
     [
         ("every: 5ms", "44: `every` must be at least 10ms"),
+        ("every: 40000d", "44: `40000d` is more than 100 years: no database has a time for that"),
         ("every: 5", "44: `5` is no duration; write a number with a unit: 500ms, 30s, 5m, 12h, 7d"),
         ('every: 5m, cron: "0 6 * * *"', "54: `every` and `cron` both say when; write one of them"),
         (

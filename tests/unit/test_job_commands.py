@@ -193,7 +193,9 @@ def test_a_source_is_paused_with_a_note_and_limited_by_hand(folder: Path) -> Non
     assert data("source", "list")[1]["limited_to"] is None
 
 
-@pytest.mark.parametrize("arguments", [["pause", "shpo"], ["limit", "shpo", "1"], ["limit", "shop", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["pause", "shpo"], ["limit", "shpo", "1"], ["limit", "shop", "0"], ["limit", "shop", "9" * 20]]
+)
 def test_a_source_that_nobody_knows_and_a_limit_that_is_none_are_refused(
     folder: Path, arguments: Sequence[str]
 ) -> None:
@@ -211,6 +213,11 @@ def test_workers_show_what_they_take_and_when_they_last_gave_a_sign_of_life(fold
     assert "1/4 0 any kind of shop" in output("workers")
     [row] = data("workers")
     assert (row["name"], row["state"], row["running"], row["slots"]) == ("host:1:a", "alive", 1, 4)
+
+
+def test_a_number_that_no_job_has_is_a_mistake_of_whoever_wrote_it(folder: Path) -> None:
+    for arguments in (("show", 10**20), ("list", "--limit", 10**20)):
+        run("jobs", *arguments, code=2)
 
 
 @pytest.mark.parametrize(
@@ -243,4 +250,5 @@ def test_a_moment_is_a_clock_and_a_distance() -> None:
     assert moment(None, now) == "" and iso(None) is None
     assert moment(now - 30 * DAY, now).endswith(" (30 d ago)")
     assert iso(now) == "2023-11-14T22:13:20.000Z"
-    assert iso(float("inf")) == "infinity"
+    assert iso(float("inf")) == iso(4e11) == "infinity"
+    assert moment(4e11, now) == "for ever", "the calendar ends before"

@@ -1,11 +1,14 @@
 """Tasks: the function that a configuration names, what it is called with, and what is wrong with its name."""
 
 import asyncio
+import math
+import re
 import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -133,10 +136,39 @@ async def test_a_function_in_a_thread_returns_and_raises_and_its_end_is_nobody_s
 async def test_enqueue_says_what_it_does_not_take() -> None:
     with pytest.raises(RuntimeError, match=r"await enqueue_async"):
         entry.enqueue("task:a")
-    with pytest.raises(ValueError, match="has no time zone"):
+    with pytest.raises(ConfigError, match="has no time zone"):
         entry._seconds(datetime(2026, 1, 1))
     east = timezone(timedelta(hours=3))
     assert entry._seconds(datetime(1970, 1, 1, 3, 0, 1, tzinfo=east)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"run_at": math.nan}, "run_at=nan: write a time from 1970 to the year 9998"),
+        ({"run_at": datetime.max.replace(tzinfo=UTC)}, "run_at=253402300800.0: write a time"),
+        ({"run_at": "tomorrow"}, "run_at='tomorrow': write a time"),
+        ({"priority": 1.5}, "priority=1.5: write a whole number"),
+        ({"priority": 2**31}, "priority=2147483648: write a whole number"),
+        ({"attempts": 0}, "attempts=0: write a whole number from 1"),
+        ({"dedupe_for": math.inf}, "dedupe_for=inf: write seconds"),
+        ({"dedupe_key": "half \ud800"}, "characters that no database takes"),
+        ({"dedupe_key": "a\0"}, "characters that no database takes"),
+        ({"dedupe_key": "k" * 1_001}, "has more than 1,000 bytes"),
+        ({"dedupe_key": 5}, "dedupe_key=5 is no text"),
+        ({"queue": ""}, "queue='' is no text"),
+        ({"payload": [1]}, "the payload is an object, not list"),
+        ({"payload": {"a": "\ud800"}}, "the payload is no JSON"),
+        ({"payload": {"a": object()}}, "the payload is no JSON"),
+    ],
+)
+async def test_a_job_that_not_every_database_could_keep_is_refused(
+    folder: Path, given: dict[str, Any], message: str
+) -> None:
+    """One row that cannot be read again would stand in the way of every list."""
+    (folder / "ingest.yaml").write_text("version: 1\ntasks: {a: {call: 'daily_work:send'}}\n")
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        await entry.enqueue_async("task:a", **given)
 
 
 def test_a_worker_takes_the_kinds_and_sources_that_are_named_and_no_others() -> None:
