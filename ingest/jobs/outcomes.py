@@ -57,7 +57,8 @@ def ended(job: Job, exc: BaseException | None, scrub: Callable[[str], str], prog
 def _named(exc: BaseException) -> str:
     """What people look for it by: of an error of ours that a module has for itself, the one of ingest.errors."""
     kinds = type(exc).__mro__ if type(exc).__module__.startswith("ingest.") else ()
-    return next((kind.__name__ for kind in kinds if kind.__module__ == "ingest.errors"), type(exc).__name__)[:NAME_LIMIT]
+    name = next((kind.__name__ for kind in kinds if kind.__module__ == "ingest.errors"), type(exc).__name__)
+    return name[:NAME_LIMIT]
 
 
 def text_of(exc: BaseException) -> str:
