@@ -33,12 +33,11 @@ class Changes:
     def page(self, records: Sequence[SourceRecord], known: Collection[str], fresh: Sequence[SourceRecord]) -> None:
         """`known`: ids that were published before; `fresh`: what comes as a new version, or for the first time."""
         self._again += len(known)
+        self._changed += len({record.id for record in fresh if record.id in known}) if known else 0
         for record in fresh if known else ():
-            if record.id in known:
-                self._changed += 1
-                if (before := self._before.get(record.id)) is not None:
-                    with suppress(msgspec.DecodeError):  # half a surrogate pair
-                        self._fields.update(changed_fields(before, record.value))
+            if record.id in known and (before := self._before.get(record.id)) is not None:
+                with suppress(msgspec.DecodeError):  # half a surrogate pair
+                    self._fields.update(changed_fields(before, record.value))
         for record in records:
             if len(self._sample) == SAMPLE or len(record.value) > self._room:
                 break

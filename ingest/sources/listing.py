@@ -216,6 +216,8 @@ class Lister:
         since = state.listing.window[0]
         if self._bounds is not None and not state.listing.n and (old := self._bounds.before(read.listed, since)):
             yield notices.since_ignored(old, str(since))
+        if not state.listing.n:
+            yield from filter(None, [notices.repeated_ids(self._stream, read.records)])
         if received is not None and not state.listing.n and state.progress == Progress():  # nothing is known yet
             yield from filter(None, [self._absent.notice(received.records)])
         if read.changed:

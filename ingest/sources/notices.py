@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from ingest.config.model import AnyPaginate, Offset, PageNumber, Stream
 from ingest.config.slipping import WHAT, remedy
-from ingest.sources import Notice
+from ingest.sources import Notice, SourceRecord
 from ingest.sources.cursor import Listing
 from ingest.sources.pagination import Received, unread_pages
 
+SEVERAL = 4  # records, of which half having the id of another means something
 DISORDER = Notice(
     "disorder", "a record came before its turn, in spite of `order: asc`: the mark moves at the end of the listing"
 )
@@ -24,6 +25,18 @@ def slipping(stream: Stream) -> Notice:
 def since_ignored(count: int, since: str) -> Notice:
     why = f"{count} of the first page's records lie before the lower bound that was sent ({since})"
     return Notice("since_ignored", f"{why}: does the API know `since`? Every run reads them, and publishes them again")
+
+
+def repeated_ids(stream: Stream, records: Sequence[SourceRecord]) -> Notice | None:
+    """Of the first page. An API's own versions may have one id many times; hashes of records should not."""
+    count = len({record.id for record in records}) if stream.id and stream.version.path is None else len(records)
+    if len(records) < SEVERAL or count * 2 > len(records):
+        return None
+    names = ", ".join(map(str, stream.id))
+    what = f"the {len(records)} records of the first page have {count} ids"
+    return Notice(
+        "repeated_ids", f"{what}: does `id` ({names}) tell records apart? Else each is another version of one"
+    )
 
 
 def mended(count: int) -> Notice:

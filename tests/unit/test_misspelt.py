@@ -1,4 +1,4 @@
-"""A field that the configuration names and no record has is said, once, where a listing begins at nothing."""
+"""Fields that no record has, and an id that several records share, are said where a listing begins."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -19,11 +19,13 @@ async def api() -> AsyncIterator[FakeApi]:
         yield api
 
 
-async def told(api: FakeApi, keys: dict[str, Any], cursor: bytes | None = None) -> list[str]:
+async def told(
+    api: FakeApi, keys: dict[str, Any], cursor: bytes | None = None, kind: str = "absent_field"
+) -> list[str]:
     watch = Watching()
     async with opened(api.url, keys) as source:
         await read(source, cursor, watch)
-    return [notice.message for notice in watch.notices if notice.kind == "absent_field"]
+    return [notice.message for notice in watch.notices if notice.kind == kind]
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,22 @@ async def test_records_that_came_later_say_nothing_of_a_name(api: FakeApi) -> No
     async with opened(api.url, keys) as source:
         [page] = await read(source)
     assert not await told(api, keys, page.cursor)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "keys", "ids"),
+    [
+        ("aaab", {}, 2),
+        ("aabc", {}, None),
+        ("aaa", {}, None),
+        ("aaaa", {"version": "updated_at"}, None),  # a list of versions
+        ("aaaa", {"id": ["account", "id"]}, None),
+    ],
+)
+async def test_an_id_that_most_records_share_with_another_is_said(
+    api: FakeApi, accounts: str, keys: dict[str, Any], ids: int | None
+) -> None:
+    api.serve("events", [{"id": n, "account": one, "updated_at": str(n)} for n, one in enumerate(accounts)])
+    said = await told(api, {"id": "account", **keys}, kind="repeated_ids")
+    expected = f"the 4 records of the first page have {ids} ids: does `id` (account) tell records apart?"
+    assert [one.partition(" Else")[0] for one in said] == ([expected] if ids else [])
