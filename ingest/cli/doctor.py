@@ -73,7 +73,7 @@ async def _asked(about: str, ask: Asked) -> list[Finding]:
 async def _postgres(about: str, address: PostgresAddress) -> list[Finding]:
     from ingest.doctor import postgres
 
-    return [*await _migrations(about, address.url), *await postgres.examine(about, address.url)]
+    return await _migrations(about, address.url) or await postgres.examine(about, address.url)
 
 
 async def _sqlite(app: App, address: SqliteAddress) -> list[Finding]:

@@ -1,6 +1,7 @@
 """A Postgres server as a queue needs it: dead rows removed, clocks that agree, someone who wakes us."""
 
 import asyncio
+import re
 import time
 import uuid
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import asyncpg
 
 from ingest.doctor import Finding, act, good, note
 from ingest.postgres import CONNECT_TIMEOUT, Postgres, open_postgres
+from migrations.runner import migrations
 
 if TYPE_CHECKING:
     from ingest.postgres import Connection
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 OLD_XMIN = 600.0  # seconds
 SKEW, BAD_SKEW = 1.0, 30.0  # seconds
 MANY_DEAD, DEAD_RATIO = 10_000, 2.0  # rows, and so many for each live one
+_INDEX = re.compile(r"CREATE (?:UNIQUE )?INDEX (?P<name>\w+) ON [^;]+")
 PROBE = 5.0  # seconds until what was notified must be heard
 
 OLDEST_XMIN = """
@@ -30,6 +33,7 @@ DEAD_ROWS = """
 INVALID = """
     SELECT indexrelid::regclass::text FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid
     WHERE c.relnamespace = 'ingest'::regnamespace AND NOT i.indisvalid"""
+INDEXES = "SELECT indexname FROM pg_indexes WHERE schemaname = 'ingest'"
 SLOTS = """
     SELECT slot_name FROM pg_replication_slots
     WHERE NOT active AND coalesce(age(xmin), age(catalog_xmin)) > 1000000"""
@@ -40,6 +44,12 @@ async def examine(about: str, url: str) -> list[Finding]:
         async with postgres.transaction() as connection:
             found = [*await _server(about, connection), *await _rows(about, connection)]
         return [*found, await _notify(about, url, postgres)]
+
+
+def made_by_migrations() -> dict[str, str]:
+    """Indexes by name, with the statement that makes each."""
+    text = "".join(migration.sql for migration in migrations("postgresql"))
+    return {match["name"]: " ".join(match[0].split()) for match in _INDEX.finditer(text)}
 
 
 async def _server(about: str, connection: "Connection") -> list[Finding]:
@@ -74,6 +84,10 @@ async def _rows(about: str, connection: "Connection") -> list[Finding]:
         found.append(act(about, said, f"VACUUM ingest.{table}; and see that autovacuum runs"))
     for (index,) in await connection.fetch(INVALID):
         found.append(act(about, f"the index {index} is not valid", f"REINDEX INDEX CONCURRENTLY {index}"))
+    there = {name for (name,) in await connection.fetch(INDEXES)}
+    for name, statement in made_by_migrations().items():
+        if name not in there:
+            found.append(act(about, f"the index ingest.{name} is missing: whole tables are read instead", statement))
     for (slot,) in await connection.fetch(SLOTS):
         todo = f"bring its reader back, or SELECT pg_drop_replication_slot('{slot}')"
         found.append(act(about, f"the replication slot {slot} is unused, and keeps dead rows and WAL", todo))

@@ -59,6 +59,15 @@ async def test_an_index_that_was_not_built_to_its_end_is_named(postgres_url: str
     assert await acts(postgres_url) == []
 
 
+async def test_an_index_that_somebody_dropped_is_named_with_the_statement_that_makes_it(postgres_url: str) -> None:
+    async with connected(postgres_url) as server:
+        await server.execute("DROP INDEX ingest.jobs_dedupe")
+        [(todo, said)] = await acts(postgres_url)
+        assert "ingest.jobs_dedupe is missing" in said
+        await server.execute(todo)
+    assert await acts(postgres_url) == []
+
+
 async def test_a_table_of_more_dead_rows_than_live_ones_is_named(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

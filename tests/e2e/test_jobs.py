@@ -40,6 +40,13 @@ async def test_doctor_looks_at_kafka_and_postgres_and_says_which_of_them_is_away
     await Ingest(tmp_path, servers)("backup", "copies", code=2)
 
 
+async def test_doctor_says_first_that_tables_are_missing(tmp_path: Path, bare_postgres_url: str) -> None:
+    (tmp_path / "ingest.yaml").write_text("version: 1\n")
+    ingest = Ingest(tmp_path, Engine("", {"INGEST_STORE_URL": bare_postgres_url}))
+    found = (await ingest("doctor", "--json", code=1)).json
+    assert {one["todo"] for one in found if one["said"].startswith("not applied: 0001_spine")} == {"`ingest migrate`"}
+
+
 async def test_a_dead_job_is_told_once_by_workers_that_are_killed_and_done_after_a_person_requeued_it(
     tmp_path: Path, postgres_url: str
 ) -> None:
