@@ -34,9 +34,7 @@ def repeated_ids(stream: Stream, records: Sequence[SourceRecord]) -> Notice | No
         return None
     names = ", ".join(map(str, stream.id))
     what = f"the {len(records)} records of the first page have {count} ids"
-    return Notice(
-        "repeated_ids", f"{what}: does `id` ({names}) tell records apart? Else each is another version of one"
-    )
+    return Notice("repeated_ids", f"{what}: does `id` ({names}) tell records apart? Else each is a version of another")
 
 
 def mended(count: int) -> Notice:
