@@ -3,12 +3,12 @@
     IngestError
     ├─ ConfigError              a person must edit something                exit 2
     ├─ Transient(retry_after)   the same call may work later                back off, keep the lease
-    │   ├─ SourceUnavailable ── RateLimited
+    │   ├─ SourceUnavailable ── RateLimited, Unreadable
     │   ├─ LogUnavailable
     │   └─ StoreUnavailable     (the event store or the state store)
     ├─ Permanent                trying again cannot help                    the job is dead at once
     │   ├─ SourceRefused        401, 403, 404 …
-    │   └─ SourceChanged        the answer no longer has the shape we know
+    │   └─ SourceChanged ─ Unlisted   the answer no longer has the shape we know
     ├─ BadRecord                this record, not its batch                  dead letter, go on
     └─ Superseded               someone else owns this now                  drop the work, no alarm
 
@@ -41,6 +41,10 @@ class RateLimited(SourceUnavailable):
     """The API asked us to wait longer than we are allowed to."""
 
 
+class Unreadable(SourceUnavailable):
+    """What came could not be read, however often it was asked for."""
+
+
 class LogUnavailable(Transient):
     """The event log did not acknowledge in time. What was sent may or may not be in it."""
 
@@ -63,6 +67,10 @@ class SourceRefused(Permanent):
 
 class SourceChanged(Permanent):
     """The answer no longer has the shape we know: a missing record path, a loop in the listing."""
+
+
+class Unlisted(SourceChanged):
+    """The answer has no list where the records should be."""
 
 
 class BadRecord(IngestError):

@@ -14,6 +14,7 @@ from ingest.ratelimit_header import shares
 
 EPOCH_SECONDS_FROM = 1e9  # a smaller number is seconds from now
 EPOCH_MILLIS_FROM = 1e12
+FOREVER = 1e15  # seconds
 
 _DATE = re.compile(  # the three forms of RFC 9110, 5.6.7
     r"(?:[a-z]+,\s*)?\d{1,2}[ -][a-z]{3}[ -]\d{2,}\s+\d\d:\d\d:\d\d(?:\s*(?:[a-z]{1,5}|[+-]\d{4})\b)?"
@@ -61,7 +62,7 @@ def waits(value: str, now: float) -> Iterator[float]:
         value = form.sub("", value)
     for part in value.split(","):
         if _NUMBER.fullmatch(part := part.strip()):
-            yield max(0.0, _seconds(float(part), now))
+            yield min(max(0.0, _seconds(float(part), now)), FOREVER)
 
 
 def http_date(text: str) -> float | None:

@@ -29,6 +29,7 @@ from ingest.tls import tls_failure
 MAX_REDIRECTS = 3
 RESENT = 8  # times that a request is sent again at once because its kept connection was closed
 SKEW = 30.0  # seconds by which clocks may differ before the API's counts
+AHEAD = 86_400.0  # seconds by which a clock may be ahead of ours: one that is more says nothing
 REDIRECTS = (301, 302, 303, 307, 308)
 BREAKING = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")  # what a header may not hold (RFC 9110, 5.5)
 
@@ -47,16 +48,17 @@ class Response(NamedTuple):
 
     @property
     def skew(self) -> float:
-        """Seconds by which the API's clock is ahead of ours, as far as it matters.
+        """Seconds by which the API's clock is ahead of ours, as far as it matters and can be.
 
-        An answer carries the time at which it was made, and a cached one its age (RFC 9110, 6.6.1; RFC 9111, 5.1)."""
+        One that is years ahead would let rows of the future move the mark, past all rows until then. An answer carries
+        the time at which it was made, and a cached one its age (RFC 9110, 6.6.1; RFC 9111, 5.1)."""
         made_at = http_date(self.headers.get("date", ""))
         if made_at is None:
             return 0.0
         age = self.headers.get("age", "")
         sent_at = made_at + (int(age) if age.isdecimal() and len(age) < 10 else 0)
         if sent_at > self.answered_at + SKEW:
-            return sent_at - self.answered_at
+            return ahead if (ahead := sent_at - self.answered_at) <= AHEAD else 0.0
         return sent_at - self.asked_at if sent_at < self.asked_at - SKEW else 0.0
 
 

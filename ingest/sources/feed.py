@@ -1,7 +1,7 @@
 """Deletes that another stream tells of (`deletes.feed`): its rows name what is gone here.
 
 It is read after the stream's own listing, from a cursor of its own. A row that was applied is not applied again when
-the feed's lower bound lists it once more: what it names may have come back meanwhile.
+the feed lists it once more: what it names may have come back meanwhile.
 """
 
 import re
@@ -25,15 +25,17 @@ from ingest.sources.http import HttpSource
 from ingest.sources.identity import bounded_id, joined, version_hash
 from ingest.sources.slices import Undecodable
 
-REMEMBERED = 2000  # rows at most, those with the highest positions
-NOTHING: Mapping[str, int] = {}
+REMEMBERED = 10_000  # rows at most, those with the highest positions
+NOTHING: Mapping[str, int | None] = {}
+UNKNOWN = object()
 
 
 class Place(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where a feed stands, as it is saved."""
 
     feed: Cursor
-    applied: Mapping[str, int] = NOTHING  # rows that the next listing may give again, and their positions
+    applied: Mapping[str, int | None] = NOTHING  # rows that the next listing may give again, and their positions
+    below: int | None = None  # those before this position were applied too
 
 
 class Told:
@@ -97,12 +99,12 @@ class FedSource:
     async def _deletes(self, last: Page, watch: Watch, saved: Saved) -> AsyncGenerator[Page, None]:
         found = (await saved([RESERVED])).get(RESERVED)
         place = None if found is None else _decoded(found)
-        applied = dict(place.applied) if place is not None else {}
+        applied, below = (dict(place.applied), place.below) if place is not None else ({}, None)
         async with aclosing(self._feed.pages(None if place is None else place.feed.encode(), watch)) as pages:
             async for page in pages:
-                records, refused = self._read(page.records, applied)
-                applied = _worth_keeping({**applied, **_positions(page)}, page.remember_from)
-                stands = Place(decode(page.cursor), applied)
+                records, refused = self._read(page.records, applied, below)
+                applied, behind = _worth_keeping({**applied, **_positions(page)}, page.remember_from)
+                stands = Place(decode(page.cursor), applied, _highest(below, behind))
                 yield replace(
                     _after(last),
                     records=records,
@@ -115,12 +117,12 @@ class FedSource:
                 )
 
     def _read(
-        self, rows: Sequence[SourceRecord], applied: Mapping[str, int]
+        self, rows: Sequence[SourceRecord], applied: Mapping[str, int | None], below: int | None
     ) -> tuple[list[SourceRecord], list[Refused]]:
         gone: list[SourceRecord] = []
         refused: list[Refused] = []
         for row in rows:
-            if row.position is not None and applied.get(_mark(row)) == row.position:
+            if applied.get(_mark(row), UNKNOWN) == row.position or _is_before(row.position, below):
                 continue
             try:
                 one = self._told.delete(row)
@@ -136,16 +138,25 @@ def _after(last: Page) -> Page:
     return Page((), (), last.cursor, None, last.remember_all, None, bare=True)
 
 
-def _positions(page: Page) -> dict[str, int]:
-    return {_mark(row): row.position for row in page.records if row.position is not None}
+def _positions(page: Page) -> dict[str, int | None]:
+    return {_mark(row): row.position for row in page.records}
 
 
-def _worth_keeping(applied: Mapping[str, int], lowest: int | None) -> dict[str, int]:
-    """`lowest`: what the next listing asks for."""
-    kept = {mark: at for mark, at in applied.items() if lowest is None or at >= lowest}
+def _worth_keeping(applied: Mapping[str, int | None], lowest: int | None) -> tuple[dict[str, int | None], int | None]:
+    """`lowest`: what the next listing asks for. Returns the position before which none is kept, too."""
+    kept = {mark: at for mark, at in applied.items() if not _is_before(at, lowest)}
     if len(kept) <= REMEMBERED:
-        return kept
-    return dict(sorted(kept.items(), key=lambda one: one[1])[-REMEMBERED:])
+        return kept, lowest
+    best = sorted(kept.items(), key=lambda one: float("-inf") if one[1] is None else one[1])[-REMEMBERED:]
+    return dict(best), _highest(lowest, best[0][1])
+
+
+def _is_before(position: int | None, other: int | None) -> bool:
+    return position is not None and other is not None and position < other
+
+
+def _highest(*positions: int | None) -> int | None:
+    return max((one for one in positions if one is not None), default=None)
 
 
 def _mark(row: SourceRecord) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from ingest.config.model import Source, Stream
-from ingest.errors import SourceChanged
+from ingest.errors import SourceChanged, Unlisted
 from ingest.redaction import Redactor
 from ingest.sources import Watch
 from ingest.sources.answers import Answer
@@ -105,12 +105,12 @@ class Fetching:
             self._formats.unpacked(told.body, limit), told.headers.get("content-type", ""), limit
         )
 
-    def _no_records(self, response: Response, answer: Answer) -> SourceChanged:
+    def _no_records(self, response: Response, answer: Answer) -> Unlisted:
         lists = ", ".join(f"{path} ({count})" for path, count in answer.lists()[:5]) or "none"
         begins = masked(self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace")))[:SHOWN]
         one_line = self._stream.format == "auto" and not self._stream.records.path.steps and answer.body[:1] == b"{"
         hint = "; if that is one record of JSON Lines, write `format: jsonl`" if one_line else ""
-        return SourceChanged(
+        return Unlisted(
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}{hint}"
         )

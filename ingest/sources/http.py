@@ -9,7 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from ingest.config.model import Source, Stream
-from ingest.errors import ConfigError, SourceChanged, SourceRefused
+from ingest.errors import ConfigError, SourceChanged, SourceRefused, Unlisted, Unreadable
 from ingest.redaction import Redactor
 from ingest.sources import Notice, Page, Saved, Watch, nothing_saved
 from ingest.sources.auth.keyring import Keyring
@@ -187,6 +187,10 @@ class HttpSource:
                 raise
             watch.restarted(f"a saved token was refused: {exc}")
             return None, restarted
+        except (Unlisted, Unreadable) as exc:
+            if self._ordering is None or state.report is None or state.listing.n:
+                raise
+            return self._ordering.unusable(state, str(exc))
         except Ruled as exc:
             return self._obey(exc, state, guard, watch)
 

@@ -54,6 +54,11 @@ class Ordering:
             return None
         return self._anew(state, f"the API does not know the job any more: {refused}", watch)
 
+    def unusable(self, state: State, why: str) -> tuple[Page, State]:
+        """The report is there, and nobody can read it: this run fails, and the next one orders another."""
+        page, state = self._lister.holding(state, None, _now())
+        return page, state._replace(failed=f"{why}; the next run has another report made")
+
     def _anew(self, state: State, why: str, watch: Watch) -> tuple[Page, State]:
         watch.restarted(f"another report is ordered: {why}")
         doubt = RESTARTED if state.listing.n else None

@@ -15,7 +15,7 @@ from ingest.config import model
 from ingest.config.model import Retry, Source, Timeout
 from ingest.config.references import Where, nowhere
 from ingest.config.rules import Action
-from ingest.errors import ConfigError, SourceRefused, SourceUnavailable
+from ingest.errors import ConfigError, SourceRefused, SourceUnavailable, Unreadable
 from ingest.redaction import Redactor
 from ingest.retry import asked_wait, backoff
 from ingest.sources import Watch, links
@@ -91,8 +91,9 @@ class Transport:
         """Ask until `decode` accepts a 2xx. `decode` raises Undecodable for a body that a later try may give whole.
 
         Raises SourceRefused for a status that is no matter of time, RateLimited when the server asks for a longer wait
-        than `max_wait`, SourceUnavailable when tries or budget are used up or the API counts as down, SourceChanged for
-        a URL we may not ask, and what `credentials` raise. A 401 is answered once with what `Credentials.renew` finds.
+        than `max_wait`, SourceUnavailable when tries or budget are used up or the API counts as down, Unreadable where
+        no answer could be read, SourceChanged for a URL we may not ask, and what `credentials` raise. A 401 is answered
+        once with what `Credentials.renew` finds.
         Raises Ruled for an answer that means something to whoever asked, whatever its status.
         """
         began = self.clock.monotonic()
@@ -106,6 +107,7 @@ class Transport:
                 return await self._try(turn, request, credentials, limits, watch, decode)
             except _Again as exc:
                 reason, wait = str(exc), exc.wait
+                unavailable = Unreadable if isinstance(exc.__cause__, Undecodable) else SourceUnavailable
                 hint = NO_CONNECTION if isinstance(exc.__cause__, httpx.ConnectError) else ""
             except _Unauthorized as exc:
                 if renewed or not await credentials.renew(exc.sent):
@@ -121,7 +123,7 @@ class Transport:
             spent += now - turn.departed_at + own
             if attempt >= retry.attempts or spent > retry.budget:
                 down = self._gate.used_up(began, wait or 0.0)
-                raise SourceUnavailable(f"{what}; giving up after {now - began:.1f} s{hint}", retry_after=down or wait)
+                raise unavailable(f"{what}; giving up after {now - began:.1f} s{hint}", retry_after=down or wait)
             watch.retrying(attempt, own + (wait or 0.0), what)
             await self.clock.sleep(own + (wait or 0.0))
 

@@ -185,6 +185,28 @@ async def test_what_came_back_is_not_deleted_again_by_a_row_that_is_listed_once_
     assert [name[:9] for name in await names(path)] == ["1@1", "2@1", "1#deleted", "1@2"]
 
 
+@pytest.mark.parametrize("by", [ABOVE, BY_SEQ])
+async def test_a_feed_that_always_lists_everything_deletes_nothing_twice(
+    api: FakeApi, path: Path, by: dict[str, Any]
+) -> None:
+    lists(api, [row(1), row(2)], [row(2)], [row(1, v=2), row(2)])
+    lists(api, [told(3, 7), told(2, 8)], [told(5, 1), told(4, 1), told(3, 7), told(2, 8)], at="/log")
+    reports = [await poll(path, api.url, FED, by) for _ in range(4)]
+    assert [(r.events, r.deletes) for r in reports[2:]] == [(1, 0), (0, 0)]
+    assert (await names(path))[-1] == "1@2"
+
+
+async def test_of_more_rows_than_are_remembered_none_is_applied_again(
+    api: FakeApi, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ingest.sources.feed.REMEMBERED", 2)
+    everything = {"streams": {"log": {**LOG, "incremental": {"type": "integer", "field": "seq"}}}}
+    lists(api, [row(1)], [row(1, v=2)], [row(1, v=2)])
+    lists(api, [told(n, n) for n in range(1, 7)], at="/log")
+    reports = [await poll(path, api.url, FED, everything) for _ in range(3)]
+    assert [(r.events, r.deletes) for r in reports] == [(7, 6), (1, 0), (0, 0)]
+
+
 async def test_a_feed_that_fails_leaves_what_was_listed_and_is_read_by_the_next_run(api: FakeApi, path: Path) -> None:
     lists(api, [row(1), row(2)])
     say(api, [reply("{}", 403), reply(json.dumps({"data": [told(1, 2)]}))], "/log")

@@ -203,6 +203,14 @@ def test_a_zip_that_is_encrypted_is_no_matter_of_time() -> None:
         answer(bytes(locked))
 
 
+def test_padding_behind_a_packed_file_is_none_of_it() -> None:
+    assert found(gzip.compress(BOTH) + bytes(700)) == found(BOTH)
+
+
+def test_members_that_hold_nothing_are_passed_over_in_linear_time() -> None:
+    assert found(gzip.compress(b"") * 200_000 + gzip.compress(BOTH)) == found(BOTH)  # 4 MB; else it takes minutes
+
+
 BOMB = b"[" + b" " * 5_000_000 + b"]"
 
 

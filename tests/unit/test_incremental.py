@@ -308,6 +308,17 @@ async def test_the_lag_counts_by_the_clock_of_the_api_when_ours_differs(api: Fak
     assert [notice.kind for notice in watch.notices] == ["clock_skew"]
 
 
+@pytest.mark.parametrize("date", ["Fri, 31 Dec 9999 23:59:59 GMT", "Fri, 31 Dec 9999 23:59:59 -1400"])
+async def test_a_clock_of_the_api_that_nobody_can_believe_lets_no_row_of_the_future_move_the_mark(
+    api: FakeApi, date: str
+) -> None:
+    rows = [{"id": 1, "at": at(10)}, {"id": 2, "at": "2999-01-01T00:00:00Z"}]
+    say(api, [reply(json.dumps({"data": rows}), date=date)])
+    pages = await list_all(api.url, stream(paginate="none"))
+    began = times.parse_rfc3339(str(marks(pages)[0]), None) / SECOND
+    assert began < time.time()
+
+
 @pytest.mark.parametrize("window", [None, "10m", "30m"])
 async def test_a_window_ends_no_later_than_by_the_clock_of_the_api(api: FakeApi, window: str | None) -> None:
     theirs = time.time() - 3600

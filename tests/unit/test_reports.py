@@ -226,6 +226,21 @@ async def test_a_file_that_is_gone_is_made_again_once(office: Office, path: Path
     assert (report.outcome, "/files/f-j4: 403" in report.reason) == (Outcome.FAILED, True)
 
 
+@pytest.mark.parametrize(
+    ("file", "outcome"),
+    [(b'{"error": "expired"}', Outcome.FAILED), (gzip.compress(b'{"data":[]}')[:-9], Outcome.FAILED)],
+)
+async def test_a_file_that_nobody_can_read_is_made_again_by_the_next_run(
+    office: Office, path: Path, file: bytes, outcome: Outcome
+) -> None:
+    office.file = file
+    report = await poll(path, office.url, {**KEYS, "retry": {"attempts": 2, "base": "1ms"}})
+    assert (report.outcome, "has another report made" in report.reason) == (outcome, True)
+    office.file = None
+    assert (await poll(path, office.url, KEYS)).events == 2
+    assert len(office.orders) == 2
+
+
 async def test_a_job_that_is_not_known_yet_is_waited_for(office: Office, path: Path) -> None:
     office.refuse = {"/reports/j1": 404}
     assert (await poll(path, office.url, KEYS)).outcome is Outcome.COMPLETE

@@ -117,6 +117,10 @@ def test_a_retry_after_counts_with_a_good_answer_too() -> None:
     assert asked_wait({"retry-after": "3"}, AFTER, NOW, succeeded=True) == 3.0
 
 
+def test_a_wait_without_end_is_a_number_that_can_be_shown() -> None:
+    assert waits("9" * 300) == 1e15
+
+
 @given(st.text(), st.text())
 def test_no_header_whatever_it_says_raises_or_asks_for_less_than_nothing(value: str, remaining: str) -> None:
     headers = {"x-ratelimit-reset": value, "x-ratelimit-remaining": remaining}

@@ -8,6 +8,7 @@ import socket
 import struct
 import time
 import tracemalloc
+import zlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -71,6 +72,10 @@ PASSING = {
     "html": faults.html,
     "half of the JSON": lambda answer: replace(answer, body=answer.rendered()[1][:-20], records=()),
     "no gzip": lambda answer: replace(answer, headers=(("content-encoding", "gzip"),)),
+    "half of the deflate": lambda answer: replace(
+        answer, body=zlib.compress(answer.rendered()[1])[:-9], headers=(("content-encoding", "deflate"),)
+    ),
+    "packed without end": lambda answer: replace(answer, headers=(("content-encoding", "gzip,gzip,gzip,gzip"),)),
     "half of the gzip": lambda answer: replace(
         answer, body=gzip.compress(answer.rendered()[1])[:-9], headers=(("content-encoding", "gzip"),)
     ),
@@ -543,9 +548,21 @@ async def test_a_body_without_a_declared_length_is_bounded_too() -> None:
     assert isinstance(error, SourceChanged)
 
 
-async def test_a_small_body_that_unpacks_to_a_huge_one_is_stopped_while_it_unpacks(api: FakeApi) -> None:
-    bomb = gzip.compress(b"[" + b" " * 100_000_000, 9)
-    api.misbehave([raw(bomb, ("content-encoding", "gzip"))])
+HUGE = b"[" + b" " * 100_000_000
+
+
+@pytest.mark.parametrize(
+    ("bomb", "encoding"),
+    [
+        (gzip.compress(HUGE), "gzip"),
+        (gzip.compress(gzip.compress(HUGE)), "gzip, gzip"),
+        (gzip.compress(zlib.compress(HUGE)), "deflate,x-gzip"),
+    ],
+)
+async def test_a_small_body_that_unpacks_to_a_huge_one_is_stopped_while_it_unpacks(
+    api: FakeApi, bomb: bytes, encoding: str
+) -> None:
+    api.misbehave([raw(bomb, ("content-encoding", encoding))])
     tracemalloc.start()
     try:
         _, error = await failure(api.url, {}, {"limits": {"max_body": "1MB"}})
@@ -557,9 +574,21 @@ async def test_a_small_body_that_unpacks_to_a_huge_one_is_stopped_while_it_unpac
     assert peak < 10_000_000
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "x-gzip", "GZIP"])
-async def test_a_packed_body_in_several_members_is_one_body(api: FakeApi, encoding: str) -> None:
-    packed = gzip.compress(PAGE[:500]) + gzip.compress(PAGE[500:])
+MEMBERS = gzip.compress(PAGE[:500]) + gzip.compress(PAGE[500:])
+
+
+@pytest.mark.parametrize(
+    ("packed", "encoding"),
+    [
+        *((MEMBERS, name) for name in ("gzip", "x-gzip", "GZIP")),
+        (MEMBERS + bytes(500), "gzip"),
+        (zlib.compress(PAGE), "deflate"),
+        (zlib.compress(PAGE)[2:-4], "deflate"),  # as some servers send it
+        (gzip.compress(zlib.compress(PAGE)), "deflate, identity, gzip"),
+        (PAGE, "utf-8"),
+    ],
+)
+async def test_a_body_is_read_however_it_was_packed(api: FakeApi, packed: bytes, encoding: str) -> None:
     api.misbehave([raw(packed, ("content-encoding", encoding))])
     assert ids(await list_all(api.url)) == ["1"]
 
