@@ -31,19 +31,9 @@ def _is_plain(one: Ended) -> bool:
 
 
 def _done(worker: str, pairs: Sequence[tuple[int, int]]) -> str:
+    """By a function of the database: a session keeps its plan."""
     ids, fences = (",".join(map(str, column)) for column in zip(*pairs, strict=True))
-    return f"""
-        WITH ended AS (
-            UPDATE ingest.jobs AS j
-            SET state = 'done', finished_at = clock_timestamp(), worker = NULL, lease_until = NULL,
-                last_error_class = NULL, last_error = NULL
-            FROM unnest('{{{ids}}}'::bigint[], '{{{fences}}}'::bigint[]) AS said (id, fence)
-            WHERE j.id = said.id AND j.fence = said.fence AND j.state = 'running'
-            RETURNING j.id, j.fence, j.source, j.claimed_at),
-        written AS (
-            UPDATE ingest.attempts AS a SET ended_at = clock_timestamp(), outcome = 'done'
-            FROM ended AS e WHERE a.job = e.id AND a.fence = e.fence)
-        {_counting(worker, "count(*)", "0", "true")}"""
+    return f"SELECT ingest.finish_jobs({literal(worker)}, '{{{ids}}}', '{{{fences}}}')"
 
 
 def _ended(worker: str, ended: Sequence[Ended]) -> str:
@@ -64,22 +54,11 @@ def _ended(worker: str, ended: Sequence[Ended]) -> str:
             SET ended_at = clock_timestamp(), outcome = {OUTCOME}, error_class = e.error_class, error = e.error,
                 retry_at = CASE WHEN e.state = 'pending' THEN e.run_at END
             FROM ended AS e WHERE a.job = e.id AND a.fence = e.fence)
-        {
-        _counting(
-            worker,
-            "count(*) FILTER (WHERE state = 'done')",
-            "count(*) FILTER (WHERE state <> 'done')",
-            "outcome IN ('done', 'retry', 'dead')",
-        )
-    }"""
-
-
-def _counting(worker: str, done: str, failed: str, counted: str) -> str:
-    """The counts are a row of this worker's own: nobody waits for it."""
-    return f"""INSERT INTO ingest.tallies AS t (source, minute, worker, done, failed, seconds)
-        SELECT source, date_trunc('minute', {NOW}), {literal(worker)}, {done}, {failed},
+        INSERT INTO ingest.tallies AS t (source, minute, worker, done, failed, seconds)
+        SELECT source, date_trunc('minute', {NOW}), {literal(worker)},
+            count(*) FILTER (WHERE state = 'done'), count(*) FILTER (WHERE state <> 'done'),
             sum(extract(epoch FROM clock_timestamp() - claimed_at))
-        FROM ended WHERE {counted} GROUP BY source ORDER BY source
+        FROM ended WHERE outcome IN ('done', 'retry', 'dead') GROUP BY source ORDER BY source
         ON CONFLICT (source, minute, worker) DO UPDATE
             SET done = t.done + excluded.done, failed = t.failed + excluded.failed,
                 seconds = t.seconds + excluded.seconds"""
