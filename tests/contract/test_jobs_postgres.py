@@ -12,7 +12,7 @@ import pytest_asyncio
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from checkpoints.jobs import Ended, NewJob, Outcome, Want, postgres_bell
+from checkpoints.jobs import Cap, Ended, NewJob, Outcome, Want, postgres_bell
 from checkpoints.jobs.postgres import PostgresJobs, open_jobs
 from checkpoints.jobs.postgres_bell import PostgresBell
 from checkpoints.jobs.postgres_rows import CHANNEL
@@ -115,27 +115,51 @@ async def test_a_worker_that_finishes_while_it_is_rescued_wins_if_it_was_first(s
     assert list(await PostgresJobs(server).rescue(0.0)) == []
 
 
-async def test_a_worker_that_finishes_while_it_is_rescued_loses_if_it_was_second(
-    server: Postgres, postgres_url: str
-) -> None:
+async def test_a_worker_that_finishes_while_it_is_rescued_loses_if_it_was_second(server: Postgres) -> None:
     late = await claimed_with_a_lease_that_ended(server)
     rescuing = Waiting(server)
-    connection = await asyncpg.connect(postgres_url)
-
-    async def blocked() -> bool | None:
-        query = "SELECT true FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-        found: bool | None = await connection.fetchval(query)
-        return found
-
     async with asyncio.TaskGroup() as group:
         rescued = group.create_task(PostgresJobs(rescuing).rescue(0.0))
         await rescuing.there.wait()
         said = group.create_task(PostgresJobs(server).exchange(A, [late], None))
-        await eventually(blocked)
+        await eventually(lambda: lock_is_waited_for(server))
         rescuing.go_on.set()
-    await connection.close()
     assert [one.id for one in rescued.result()] == [late.id]
     assert list(said.result().lost) == [late.id]
+
+
+async def lock_is_waited_for(server: Postgres) -> bool | None:
+    query = "SELECT true FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with server.transaction() as connection:
+        found: bool | None = await connection.fetchval(query)
+    return found
+
+
+async def test_a_claim_that_is_not_committed_counts_for_the_cap_of_its_source(server: Postgres) -> None:
+    jobs, claiming = PostgresJobs(server), Waiting(server)
+    await jobs.limit([Cap("shop", 1)], [])
+    await jobs.enqueue([NewJob("sync", "shop"), NewJob("backfill", "shop")])
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(PostgresJobs(claiming).exchange(A, (), Want(1, kinds=["sync"])))
+        await claiming.there.wait()
+        second = group.create_task(jobs.exchange(B, (), Want(1, kinds=["backfill"])))
+        await eventually(lambda: lock_is_waited_for(server))
+        claiming.go_on.set()
+    assert len(first.result().jobs) == 1
+    assert list(second.result().jobs) == []
+
+
+async def test_a_claim_that_is_not_committed_counts_for_the_cap_of_its_queue(server: Postgres) -> None:
+    jobs, claiming = PostgresJobs(server), Waiting(server)
+    await jobs.limit([], [Cap("sync", 1)])
+    await jobs.enqueue([NewJob("sync", source, queue="sync") for source in ("shop", "bank")])
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(PostgresJobs(claiming).exchange(A, (), Want(1, sources=["shop"])))
+        await claiming.there.wait()
+        assert list((await jobs.exchange(B, (), Want(1, sources=["bank"]))).jobs) == []
+        claiming.go_on.set()
+    assert len(first.result().jobs) == 1
+    assert list((await jobs.exchange(B, (), Want(1, sources=["bank"]))).jobs) == []
 
 
 async def test_who_waits_is_told_of_a_job_and_does_not_have_to_look(
