@@ -6,17 +6,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
 
 from ingest.jobs import enqueue_async
-from migrations.runner import migrate
 from tests.chaos.processes import HURRY, Process, until
 from tests.contract.working import Queue, open_queue
-from tests.harness import postgres as postgres_server
-from tests.harness.names import unique
 from tests.harness.processes import tail
+from tests.harness.proxy import Beside, Proxy
 
 CONFIGURATION = """
 version: 1
@@ -50,10 +49,9 @@ class Place(NamedTuple):
     queue: Queue
     processes: list[Process]
 
-    def start(self, *options: str) -> Process:
-        env = {"INGEST_STATE_URL": self.queue.url, HURRY: "1"}
-        command = ("ingest", "worker", "--ops", "off", *options)
-        process = Process(f"worker-{len(self.processes)}", command, self.folder, env)
+    def start(self, **environment: str) -> Process:
+        env = {"INGEST_STATE_URL": self.queue.url, HURRY: "1", **environment}
+        process = Process(f"worker-{len(self.processes)}", ("ingest", "worker", "--ops", "off"), self.folder, env)
         self.processes.append(process)
         return process
 
@@ -184,26 +182,30 @@ async def test_a_task_that_ends_its_process_is_dead_when_its_attempts_are_used_u
     assert await last.ended() == 0
 
 
-async def test_a_job_goes_on_while_postgres_is_away_and_its_result_is_written_when_it_is_back(tmp_path: Path) -> None:
-    server = postgres_server.start(tmp_path)
-    try:
-        url = await server.create_database(unique("workers"))
-        await migrate(url)
-        async with prepared(url, tmp_path) as place:
+async def test_a_job_goes_on_while_postgres_is_away_and_its_result_is_written_when_it_is_back(
+    postgres_url: str, tmp_path: Path
+) -> None:
+    """Every connection of the worker is reset for a while, the heartbeat's too."""
+    with Beside() as beside:
+        port = urlsplit(postgres_url).port
+        assert port is not None
+        way = Proxy(beside, port)
+        way.open()
+        async with prepared(postgres_url, tmp_path) as place:
             id = await enqueue(place, "waits")
-            worker = place.start()
+            worker = place.start(INGEST_STATE_URL=postgres_url.replace(f":{port}/", f":{way.port}/"))
             await place.works_at(worker)
-            server.kill()
+            way.set("cut")
             (tmp_path / "pipe").write_text("go on")
 
             async def noticed() -> bool:
                 return "cannot reach the jobs yet" in worker.output.read_text()
 
             await worker.reaches(noticed)
-            server.restart()
+            assert (await place.queue.row(id))["state"] == "running"
+            way.heal()
             await place.becomes(id, "done")
             assert await place.queue.outcomes(id) == ["done"]
             worker.send(signal.SIGTERM)
             assert await worker.ended() == 0
-    finally:
-        server.close()
+        way.close()
