@@ -1,9 +1,10 @@
 """Whoever decides a tick decides it alone, its job comes to be with it, and what does not fire has a reason."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
@@ -26,14 +27,18 @@ from checkpoints.jobs import (
     TickOutcome,
 )
 from checkpoints.jobs.postgres_rows import CHANNEL
+from checkpoints.jobs.sqlite_schedules import SqliteSchedules
 from ingest.errors import ConfigError
 from ingest.jobs.firing import Plan, Policy, decide
 from ingest.jobs.ticks import Interval
+from ingest.sqlite import Database, open_database
 from tests.contract.states import PATIENCE, State, open_state
 from tests.contract.test_jobs import claim, end, one_row, rows
 from tests.harness.names import unique
 from tests.harness.pgbouncer import PgBouncer
 from tests.harness.postgres import Postgres
+
+T = TypeVar("T")
 
 ID, BY = "billing/charges", "host:1:a"
 DIGEST = "first"
@@ -148,6 +153,34 @@ async def test_a_firing_that_comes_second_is_refused(state: State, schedules: Sc
     assert await schedules.fire(made, "host:2:b") == Fired((), 0)
     assert await schedules.fire(later, "host:2:b") == Fired((), 0)
     assert (len(await ledger(schedules)), len(await jobs_of(state))) == (1, 1)
+
+
+class Late(Database):
+    """What happens `meanwhile` happens between its look and its transaction."""
+
+    def __init__(self, database: Database, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._database, self._meanwhile = database, meanwhile
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        found = await self._database.read(work)
+        await self._meanwhile()
+        return found
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._database.write(work)
+
+
+@pytest.mark.parametrize("meanwhile", ["decided", "paused"])
+async def test_in_the_file_a_firing_is_looked_at_again_where_it_is_written(sqlite_path: Path, meanwhile: str) -> None:
+    async with open_state(f"sqlite:///{sqlite_path}") as state, open_database(sqlite_path) as database:
+        await state.schedules.declare([spec()])
+        made, longer = await firing(state.schedules, 10.0), await firing(state.schedules, 20.0)
+
+        async def happens() -> None:
+            await (state.schedules.fire(longer, BY) if meanwhile == "decided" else state.schedules.pause(ID, "by hand"))
+
+        assert await SqliteSchedules(Late(database, happens)).fire(made, "host:2:b") == Fired((), 0)
+        assert len(await jobs_of(state)) == (meanwhile == "decided")
 
 
 async def test_of_twenty_who_fire_at_once_one_does(state: State, schedules: Schedules) -> None:
