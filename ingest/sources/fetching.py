@@ -98,6 +98,8 @@ class Fetching:
                 f"{asked}: the body is over limits.max_body ({limit} bytes) when it is unpacked; ask for smaller pages,"
                 " or raise it"
             ) from None
+        except SourceChanged as exc:
+            raise type(exc)(f"{self._transport.shown(response.request)} answered {response.status}: {exc}") from exc
 
     def _read(self, told: Told) -> Answer:
         limit = self._limits.max_body

@@ -73,7 +73,7 @@ BOTH = b"[%b]" % b",".join(ROWS)
         (b"\n".join(ROWS) + b"\n", "", ROWS),
         (ROWS[0] + b"\n", "application/jsonl", [ROWS[0]]),
         (b"id,n\n1,1.10\n", "text/csv", [b'{"id":"1","n":"1.10"}']),
-        (b'"a;\n",b\n1,2\n', "text/csv", [b'{"a;\\n":"1","b":"2"}']),
+        (b'"a;\n",id\n1,2\n', "text/csv", [b'{"a;\\n":"1","id":"2"}']),
         (b"id\tn\n1\t1,10\n", "text/tab-separated-values", [b'{"id":"1","n":"1,10"}']),
         (b"<r><i>1</i></r>", "text/plain", [b'"1"']),
         (b"  <?xml version='1.0'?><r><i>1</i></r>".lstrip(), "application/json", [b'"1"']),
@@ -86,7 +86,7 @@ def test_auto_goes_by_the_bytes_and_then_by_the_header(body: bytes, kind: str, e
 @pytest.mark.parametrize(
     ("format", "body", "kind", "expected"),
     [
-        ("csv", b"[a];b\n1;2\n", "application/octet-stream", [b'{"[a]":"1","b":"2"}']),
+        ("csv", b"[a];id\n1;2\n", "application/octet-stream", [b'{"[a]":"1","id":"2"}']),
         ("csv", BOTH, "application/json; charset=utf-8", ROWS),
         ("csv", BOTH, "application/problem+json", ROWS),
         ("jsonl", BOTH, "", [BOTH]),
@@ -234,7 +234,7 @@ def test_a_small_body_that_unpacks_to_a_huge_one_is_stopped(bomb: bytes) -> None
 
 def test_a_table_that_grows_beyond_measure_as_json_is_stopped() -> None:
     with pytest.raises(TooLarge):
-        answer(b"x" * 10_000 + b",b\n" + b"1,2\n" * 1000, "text/csv", limit=20_000)
+        answer(b"x" * 10_000 + b",id\n" + b"1,2\n" * 1000, "text/csv", limit=20_000)
 
 
 # ---- encodings
@@ -336,7 +336,7 @@ def test_lines_are_cut_byte_for_byte(lines: list[str], ended: bool) -> None:
         (b'id,t\r\n1,"a,""b""\r\nc"\r\n', [b'{"id":"1","t":"a,\\"b\\"\\r\\nc"}']),
         (b"id;t\n1;a,b\n", [b'{"id":"1","t":"a,b"}']),
         (b"id|t\n1|a\n", [b'{"id":"1","t":"a"}']),
-        (b'"a,b,c";t\n1;2\n', [b'{"a,b,c":"1","t":"2"}']),
+        (b'"a,b,c";id\n1;2\n', [b'{"a,b,c":"1","id":"2"}']),
         (b"id\n1\n\n2", [b'{"id":"1"}', b'{"id":"2"}']),
         (b"id,n\n007,1.10\n", [b'{"id":"007","n":"1.10"}']),
         (b"id,t\n1,\n", [b'{"id":"1","t":""}']),
@@ -364,6 +364,20 @@ def test_a_name_that_stands_twice_in_the_first_row_is_one_that_comes_twice_in_ev
 def test_what_is_no_table_is_undecodable(body: bytes) -> None:
     with pytest.raises(Undecodable):
         answer(body, "text/csv", format="csv")
+
+
+@pytest.mark.parametrize("body", [b"Internal error, try later\n", b'{"error":"busy"}', b"Error\ninternal failure\n"])
+async def test_words_that_are_a_table_only_by_accident_are_no_empty_listing(api: FakeApi, body: bytes) -> None:
+    say(api, [reply(body, content_type="text/csv")])
+    _, error = await failure(api.url, {"format": "csv", "records": "$", "id": "id"})
+    assert isinstance(error, SourceChanged)
+    assert f"GET {api.url}" in str(error)
+    assert "a table without `id`" in str(error)
+
+
+def test_a_table_needs_the_columns_of_its_id_and_no_others() -> None:
+    assert found(b"a,b\n", "text/csv", id=["b", "a.c"]) == []
+    assert found(b"t\n", "text/csv", transform=[{"explode": "$.t"}]) == []
 
 
 def test_a_field_may_be_long() -> None:
@@ -526,7 +540,7 @@ async def test_tables_are_paged_and_published(api: FakeApi, format: str) -> None
     ],
 )
 async def test_the_format_is_asked_for(api: FakeApi, keys: Keys, accept: str) -> None:
-    say(api, [reply("[]")])
+    say(api, [reply("id\n" if keys.get("format") == "csv" else "[]")])
     await list_all(api.url, {**keys, "records": "$"})
     assert api.requests[0].headers["accept"] == accept
 

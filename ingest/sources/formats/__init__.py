@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ingest.config.model import Stream
+from ingest.paths import Root
 from ingest.sources.answers import Answer, Undecodable
 from ingest.sources.formats import elements, lines, table
 from ingest.sources.formats.charset import in_utf8
@@ -39,6 +40,7 @@ class Formats:
     def __init__(self, stream: Stream) -> None:
         self._format = stream.format
         explode = next((step.explode.steps for step in stream.transform if step.explode is not None), ())
+        self._columns = _columns(stream)
         self._always = elements.lists(stream.records.path.steps, explode)
 
     def unpacked(self, body: bytes, limit: int) -> Sequence[bytes]:
@@ -60,7 +62,7 @@ class Formats:
                 "an HTML page where data should be: a login, an error, maintenance"
             )
         if kind == "csv":
-            return table.answer(text, limit)
+            return table.answer(text, limit, self._columns)
         if kind == "xml":
             known = text is not file or _SAYS_UTF8.search(content_type)
             return elements.answer(text, "utf-8" if known else None, self._always)
@@ -88,3 +90,11 @@ class Formats:
             if table.may_be(text):
                 raise Undecodable("no JSON; where it is CSV, write `format: csv`") from None
             raise
+
+
+def _columns(stream: Stream) -> Sequence[str]:
+    """What the rows of a table cannot do without."""
+    if any(step.explode is not None for step in stream.transform):
+        return ()
+    names = [path.steps[0] for path in stream.id if path.root is Root.BODY and path.steps]
+    return [name for name in names if isinstance(name, str) and name not in stream.records.keep]

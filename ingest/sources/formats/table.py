@@ -1,30 +1,35 @@
 """CSV (RFC 4180): the first row names the fields, every other row is an object of texts.
 
 The separator is the one that the first row has most of: a comma, a semicolon, a tab or a bar. A row of another length
-than the first is no record: it becomes a list of its fields, which is refused alone.
+than the first is no record: it becomes a list of its fields, which is refused alone. Any text is a table, an error in
+words too: what lacks a column that it must have is none.
 """
 
 import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
+from ingest.errors import Unlisted
 from ingest.sources.answers import Answer, Undecodable
 from ingest.sources.gunzip import TooLarge
 
 SEPARATORS = ",;\t|"
 LOOKED_AT = 2000  # bytes at the beginning of a body
+SHOWN = 100  # characters of names in a message
 FIELD_LIMIT = 2**31 - 1  # characters; the module's own limit is 131,072
 
 _QUOTED = re.compile(r'"[^"]*"')
 _FIRST_ROW = re.compile(r'(?:"[^"]*"|[^"\n])*')  # a quoted field may hold line ends
 
 
-def answer(text: bytes, limit: int) -> Answer:
-    """The rows as a list of objects, not more than `limit` bytes of them. Raises Undecodable and TooLarge."""
+def answer(text: bytes, limit: int, columns: Collection[str] = ()) -> Answer:
+    """The rows as a list of objects, not more than `limit` bytes of them. `columns`: that it must have.
+
+    Raises Undecodable, TooLarge and Unlisted."""
     csv.field_size_limit(FIELD_LIMIT)
     table = text.decode(errors="surrogateescape")  # what is not UTF-8 comes out again, for `decode` to judge
     rows = csv.reader(io.StringIO(table, newline=""), delimiter=_separator(table), strict=True)
@@ -32,6 +37,8 @@ def answer(text: bytes, limit: int) -> Answer:
         names = next((row for row in rows if row), None)
         if names is None:
             raise Undecodable("an empty table: not even a row of names")
+        if lacking := ", ".join(f"`{one}`" for one in columns if one not in names):
+            raise Unlisted(f"a table without {lacking}, which `id` names; it has {', '.join(names)[:SHOWN]!r}")
         return Answer.of(list(_within(_objects(names, rows), limit)), shown=text, strict=True)
     except csv.Error as exc:
         raise Undecodable(f"no CSV: {exc} (line {rows.line_num})") from exc
