@@ -5,6 +5,7 @@ neighbours stay. A body that even the scanner cannot follow raises Undecodable.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Self
 
 import msgspec
@@ -99,7 +100,7 @@ class Answer:
             found = [self._within(part, fan) for part, _ in self._containers(steps, may_be_absent)]
         except TypeError:
             return None
-        if not found and not may_be_absent and not self._fans_out_to_nothing(steps):
+        if not may_be_absent and not (self._all_reach(steps) if found else self._fans_out_to_nothing(steps)):
             return None
         return [bytes(r) for part in found for r in (part.values() if isinstance(part, dict) else part)]
 
@@ -124,6 +125,16 @@ class Answer:
 
     def _within(self, part: Slice, fan: Every) -> Sequence[Slice] | dict[str, Slice]:
         return self._members(part) if fan is Every.VALUE else self._items(part)
+
+    def _all_reach(self, steps: Sequence[Step]) -> bool:
+        """Whether every object or list that the steps fan out to has what the steps behind that lead to."""
+        fans = [n for n, step in enumerate(steps) if isinstance(step, Every)]
+        return all(
+            any(True for _ in self._reach(part, steps[at + 1 : end]))
+            for at, end in pairwise([*fans, len(steps)])
+            for part, _ in self._reach(self.body, steps[: at + 1])
+            if bytes(part)[:1] in (b"{", b"[")
+        )
 
     def _fans_out_to_nothing(self, steps: Sequence[Step]) -> bool:
         """A list or object on the way is there, and is empty."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ingest.config.model import Source, Stream
 from ingest.errors import SourceChanged, Unlisted
+from ingest.paths import Every
 from ingest.redaction import Redactor
 from ingest.sources import Watch
 from ingest.sources.answers import Answer
@@ -112,6 +113,8 @@ class Fetching:
         begins = masked(self._redactor.scrub(answer.body[: 10 * SHOWN].decode("utf-8", "replace")))[:SHOWN]
         one_line = self._stream.format == "auto" and not self._stream.records.path.steps and answer.body[:1] == b"{"
         hint = "; if that is one record of JSON Lines, write `format: jsonl`" if one_line else ""
+        if any(isinstance(step, Every) for step in self._stream.records.path.steps[:-1]):
+            hint += "; where some may leave the list out, write `records: {path: …, absent: empty}`"
         return Unlisted(
             f"{self._transport.shown(response.request)} answered {response.status} without a list at"
             f" `records: {self._stream.records.path}`; lists found: {lists}; the answer begins {begins!r}{hint}"

@@ -83,6 +83,10 @@ def test_a_byte_order_mark_and_white_space_around_are_no_part_of_the_answer() ->
         ("$.none.*", []),
         ("$.groups[*].rows", [b"1", b"2", b"3"]),
         ("$.groups[*].rows[*]", [b"1", b"2", b"3"]),
+        ("$.some[*].rows", None),
+        ("$.some[*].deep.rows", None),
+        ("$.deep[*].a.*.rows", None),
+        ("$.mixed.*.rows", [b"1"]),
         ("$.empty[*]", []),
         ("$.missing", None),
         ("$.missing[*]", None),
@@ -96,7 +100,9 @@ def test_a_byte_order_mark_and_white_space_around_are_no_part_of_the_answer() ->
 def test_records_are_the_items_of_the_list_that_the_path_names(path: str, expected: list[bytes] | None) -> None:
     answer = Answer(
         b'{"data":[1,{"a":[2]}],"nested":{"items":["x"]},"empty":[],"by_id":{"p":{"n":1},"q":{"n":2}},"none":{},'
-        b'"groups":[{"rows":[1,2]},{"rows":[3]}],"object":{"a":1},"text":"abc","null":null}'
+        b'"groups":[{"rows":[1,2]},{"rows":[3]}],"object":{"a":1},"text":"abc","null":null,'
+        b'"some":[{"rows":[1],"deep":{"rows":[1]}},{"error":"x","deep":{}}],"mixed":{"n":1,"a":{"rows":[1]},"b":null},'
+        b'"deep":[{"a":{"x":{"rows":[1]}}},{"a":{"y":{"rows":[2]},"z":{}}}]}'
     )
     assert answer.records(parse(path).steps) == expected
 
