@@ -280,6 +280,7 @@ REQUEUE = """
 SWEEP_DONE = f"""
     DELETE FROM ingest.jobs WHERE id IN (
         SELECT id FROM ingest.jobs WHERE state = 'done' AND finished_at < clock_timestamp() - $1::interval
+            AND (dedupe_for IS NULL OR finished_at < clock_timestamp() - dedupe_for)
         ORDER BY finished_at LIMIT {BATCH} FOR UPDATE SKIP LOCKED)"""
 
 SWEEP_CANCELLED = f"""

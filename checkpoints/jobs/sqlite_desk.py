@@ -289,7 +289,7 @@ REQUEUE = """
 
 SWEEP_JOBS = (
     f"""DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = 'done' AND finished_at < ?
-        ORDER BY finished_at LIMIT {BATCH})""",
+        AND (dedupe_for IS NULL OR finished_at + dedupe_for < {NOW_MS}) ORDER BY finished_at LIMIT {BATCH})""",
     f"""DELETE FROM jobs WHERE id IN (SELECT id FROM jobs WHERE state = 'dead' AND dead_reason = 'cancelled'
         AND finished_at < ? LIMIT {BATCH})""",
 )

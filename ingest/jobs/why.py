@@ -56,7 +56,7 @@ def reasons(known: Known, shown: Shown) -> Iterator[str]:
         yield f"it is paused: {schedule.note or 'without a note'}; `ingest schedules resume {schedule.id}`"
     yield from _cursor(known, schedule, shown)
     if known.running is not None:
-        yield from _running(plan, known.running, shown)
+        yield from _running(plan, known.running, schedule.now, shown)
     yield from _source(known, shown)
     if known.last is not None and known.last.state is State.DEAD:
         said = f"its job {known.last.id} is dead ({known.last.dead_reason}): {known.last.last_error_class}"
@@ -75,12 +75,12 @@ def _cursor(known: Known, schedule: Schedule, shown: Shown) -> Iterator[str]:
         yield f"the database's clock was set back: nothing fires before {until}; resume it to begin now"
     else:
         yield f"its ticks are decided up to {shown(schedule.cursor_at)}"
-    if known.plan is None or schedule.paused:
+    if known.plan is None or schedule.paused or known.plan.declared.digest != schedule.digest:
         return
     waits = late(known.plan, schedule)
     if waits is not None and waits > LATE:
         yield f"a tick has waited for {waits:.0f} s: no process schedules it; start `ingest run`"
-    following = known.plan.timing.after(schedule.now)
+    following = known.plan.timing.after(max(schedule.now, schedule.cursor_at))
     if following is None:
         yield "it never ticks again"
     else:
@@ -89,13 +89,13 @@ def _cursor(known: Known, schedule: Schedule, shown: Shown) -> Iterator[str]:
         yield f"the next tick is at {shown(following)}{jitter}"
 
 
-def _running(plan: Plan | None, job: Row, shown: Shown) -> Iterator[str]:
+def _running(plan: Plan | None, job: Row, now: float, shown: Shown) -> Iterator[str]:
     if job.state is State.RUNNING:
         doing = f"running at {job.worker} since {shown(job.claimed_at or job.run_at)}"
     elif job.attempts:
         doing = f"waiting for another try at {shown(job.run_at)}, after {job.last_error_class}"
     else:
-        doing = f"waiting since {shown(job.run_at)}"
+        doing = f"waiting {'for' if job.run_at > now else 'since'} {shown(job.run_at)}"
     what = f"job {job.id} (attempt {job.attempts} of {job.max_attempts}) is {doing}"
     policy = Overlap.ALLOW if plan is None else plan.policy.overlap
     yield f"{what}: a tick meanwhile is {MEANWHILE[policy]} (overlap: {policy})"

@@ -382,6 +382,14 @@ async def test_what_is_done_or_cancelled_is_cleaned_away_when_it_is_old_and_what
     assert shown is not None and len(shown.attempts) == 1
 
 
+async def test_what_keeps_equal_jobs_out_is_kept_for_as_long_as_it_does(jobs: Jobs, desk: JobDesk) -> None:
+    new = NewJob("sync", "shop", dedupe_key="once", dedupe_for=DAY)
+    [(id, _)] = await jobs.enqueue([new])
+    await end(jobs, await claim(jobs, 1))
+    assert (await clean(desk, BEFORE_NOW, DAY)).jobs == 0
+    assert await jobs.enqueue([new]) == [(id, False)]
+
+
 async def test_ticks_are_cleaned_away_when_they_are_old(state: states.State, desk: JobDesk) -> None:
     now = "0" if state.url.startswith("sqlite") else "'2020-01-01'"
     late = "9000000000000" if state.url.startswith("sqlite") else "'2100-01-01'"

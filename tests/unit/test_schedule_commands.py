@@ -204,7 +204,9 @@ def test_nothing_is_in_the_way_of_a_schedule_that_ticks() -> None:
         (said(replace(KNOWN, cursor_at=NEVER)), "it is new"),
         (said(replace(KNOWN, cursor_at=NOW + 7200)), "was set back"),
         (said(replace(KNOWN, cursor_at=TICK - 3600)), "no process schedules it"),
+        (said(replace(KNOWN, cursor_at=TICK + 7200)), "the next tick is at 10800"),
         (said(running=JOB), "job 7 (attempt 0 of 5) is waiting since"),
+        (said(running=replace(JOB, run_at=NOW + 60)), "is waiting for"),
         (said(running=replace(JOB, attempts=2, last_error_class="Timeout")), "another try at"),
         (said(running=replace(JOB, state=State.RUNNING, worker="host:2:b")), "running at host:2:b since"),
         (said(source=replace(SHOP, paused_until=FOREVER, pause_note="x")), "begins until it is resumed: x"),
@@ -215,6 +217,10 @@ def test_nothing_is_in_the_way_of_a_schedule_that_ticks() -> None:
 )
 def test_each_thing_that_is_in_the_way_is_said(text: str, part: str) -> None:
     assert part in text
+
+
+def test_when_it_ticks_next_is_not_guessed_from_a_file_that_does_not_hold() -> None:
+    assert "next tick" not in said(replace(KNOWN, digest="other"))
 
 
 def test_a_tick_is_late_while_nobody_has_decided_it() -> None:
