@@ -52,7 +52,7 @@ class Decoder:
                 refused.append((n, exc))
             except _Fails as exc:
                 raise SourceChanged(f"record {n + 1} of {len(records)} {exc}") from exc
-        return Decoded(good, at, refused, sum(fit is not records[n] for fit, n in zip(good, at, strict=True)))
+        return Decoded(good, at, refused, sum(fit != records[n] for fit, n in zip(good, at, strict=True)))
 
     def _one(self, record: bytes) -> bytes:
         """The record as it may be published."""

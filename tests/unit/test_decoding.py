@@ -144,6 +144,7 @@ def test_half_a_surrogate_pair_is_published_as_it_came_but_is_no_identity(half: 
     record = b'{"id":2,"x":"%b"}' % half
     assert made_of(record) == made_of(record, nan="fail", invalid_utf8="fail", duplicate_keys="fail") == record
     assert code(b'{"id":"%b"}' % half) == "not_text"
+    assert page(b'{"id":2,"x":"%b"}' % half).changed == 0
 
 
 @pytest.mark.parametrize(
