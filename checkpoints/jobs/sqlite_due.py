@@ -27,15 +27,19 @@ def due(connection: sqlite3.Connection, want: Want) -> float | None:
 
 
 def _first(connection: sqlite3.Connection, want: Want, now: int, queues: str, shut: str, not_before: int) -> int | None:
-    """When the first job of `queues` is due; what waits behind a cap or a pause, when that may end."""
+    """When the first job of `queues` is due; what waits behind a cap or a pause, when that may end.
+
+    Of many that are due any one will do: a backlog behind a cap is not read through each time a job of it ends."""
     kinds = " AND p.kind IN (SELECT value FROM json_each(?2))" if want.kinds else ""
+    pending = f"p.source = s.name AND p.state = 'pending'{kinds}{queues}"
     found: int | None
     (found,) = connection.execute(
         f"""SELECT min(max(at, ?5, coalesce(paused_until, 0), CASE WHEN is_full THEN ?1 + {FULL_FOR} ELSE 0 END)) FROM (
                 SELECT s.paused_until,
                     coalesce(s.limited_to, s.max_running) <= {running_of("source", "s.name")} AS is_full,
-                    (SELECT min(p.run_at) FROM jobs AS p
-                     WHERE p.source = s.name AND p.state = 'pending'{kinds}{queues}) AS at
+                    coalesce(
+                        (SELECT p.run_at FROM jobs AS p WHERE {pending} AND p.run_at <= ?1 LIMIT 1),
+                        (SELECT min(p.run_at) FROM jobs AS p WHERE {pending})) AS at
                 FROM sources AS s WHERE (?3 = '[]' OR s.name IN (SELECT value FROM json_each(?3))))
             WHERE at IS NOT NULL""",
         (now, array(want.kinds), array(want.sources), shut, not_before),

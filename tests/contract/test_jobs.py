@@ -27,6 +27,7 @@ from checkpoints.jobs import (
     Want,
     Worker,
 )
+from checkpoints.jobs.sqlite_due import due as due_in_the_file
 from ingest.sqlite import path_of
 from tests.contract.states import LONG, PATIENCE, SHORT, State, eventually, open_state
 
@@ -530,3 +531,30 @@ async def test_who_waits_is_woken_by_a_new_job(state: State) -> None:
 async def test_a_wait_ends_after_its_time(jobs: Jobs) -> None:
     assert await jobs.due(want()) is None
     await jobs.wait(SHORT)
+
+
+async def test_in_the_file_a_backlog_behind_a_cap_is_not_read_through_to_say_when_the_next_is_due(
+    sqlite_path: Path,
+) -> None:
+    """Workers ask each time that a job ends."""
+
+    def cost() -> int:
+        steps = 0
+
+        def count() -> None:
+            nonlocal steps
+            steps += 1
+
+        connection = sqlite3.connect(sqlite_path)
+        connection.set_progress_handler(count, 10)
+        assert due_in_the_file(connection, Want(1, kinds=("sync",))) == 1.0
+        connection.close()
+        return steps
+
+    async with open_state(f"sqlite:///{sqlite_path}") as state:
+        await state.jobs.limit([Cap("shop", 1)], [])
+        await state.jobs.enqueue([NewJob("sync", "shop")] * 2)
+        await claim(state.jobs, 1)
+        few = cost()
+        await state.jobs.enqueue([NewJob("sync", "shop")] * 500)
+        assert cost() < 2 * few
