@@ -19,6 +19,11 @@ MASK = "***"
 _ARMOUR = re.compile(r"-----(BEGIN|END) [A-Z ]+-----")  # lines that are the same in every PEM file
 
 
+def shown_whole(text: str, most: int) -> str:
+    """For a message that is scrubbed later: never a part of a text, as half a secret is not found there."""
+    return repr(text) if len(text) <= most else f"a text of {len(text)} characters"
+
+
 class Redactor:
     """Knows the secrets of this process. Costs nothing while it knows none."""
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 from ingest.config.placeholders import Pattern
 from ingest.errors import SourceChanged
+from ingest.redaction import shown_whole
 from ingest.sources.placement import Value, as_text
 
 Values = Mapping[str, Value | None]
@@ -74,5 +75,6 @@ def path_segment(text: str) -> str:
 def header_value(name: str, text: str) -> str:
     """Raises SourceChanged for what would end the header."""
     if _CONTROL.search(text):
-        raise SourceChanged(f"{text[:40]!r} cannot be sent as the header `{name}`: it holds a control character")
+        shown = shown_whole(text, 40)
+        raise SourceChanged(f"{shown} cannot be sent as the header `{name}`: it holds a control character")
     return text

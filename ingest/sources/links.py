@@ -4,6 +4,7 @@ import re
 from urllib.parse import urldefrag, urljoin
 
 from ingest.errors import SourceChanged
+from ingest.redaction import shown_whole
 
 SHOWN = 300  # characters of a URL in a message
 
@@ -26,4 +27,4 @@ def resolved(base: str, target: str) -> str:
     try:
         return urldefrag(urljoin(base, target)).url
     except ValueError as exc:
-        raise SourceChanged(f"the API names {target[:SHOWN]!r}, which is no URL: {exc}") from None
+        raise SourceChanged(f"the API names {shown_whole(target, SHOWN)}, which is no URL: {exc}") from None

@@ -196,6 +196,7 @@ FAILURES: Mapping[str, faults.Fault] = {
     "foreign redirect": echo(302, location="http://127.0.0.2:1/{quoted}"),
     "too many redirects": echo(302, location="/events?q={quoted}"),
     "link that is no URL": link("http://[{quoted}"),
+    "link that is no URL, cut short": link(f"http://[{'y' * 275}{SECRET}"),
     "link that cannot be asked": link("/\x7f?x={quoted}"),
     "link in a circle": link("/events?limit=2&q={quoted}#1"),
     "body too large": faults.error_body({"x": "y" * 5000}),

@@ -14,12 +14,13 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 
 from ingest.errors import Unlisted
+from ingest.redaction import shown_whole
 from ingest.sources.answers import Answer, Undecodable
 from ingest.sources.gunzip import TooLarge
 
 SEPARATORS = ",;\t|"
 LOOKED_AT = 2000  # bytes at the beginning of a body
-SHOWN = 100  # characters of names in a message
+SHOWN = 300  # characters of names in a message
 FIELD_LIMIT = 2**31 - 1  # characters; the module's own limit is 131,072
 
 _QUOTED = re.compile(r'"[^"]*"')
@@ -38,7 +39,8 @@ def answer(text: bytes, limit: int, columns: Collection[str] = ()) -> Answer:
         if names is None:
             raise Undecodable("an empty table: not even a row of names")
         if lacking := ", ".join(f"`{one}`" for one in columns if one not in names):
-            raise Unlisted(f"a table without {lacking}, which `id` names; it has {', '.join(names)[:SHOWN]!r}")
+            has = shown_whole(", ".join(names), SHOWN)
+            raise Unlisted(f"a table without {lacking}, which `id` names; it has {has}")
         return Answer.of(list(_within(_objects(names, rows), limit)), shown=text, strict=True)
     except csv.Error as exc:
         raise Undecodable(f"no CSV: {exc} (line {rows.line_num})") from exc
