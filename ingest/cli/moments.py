@@ -22,6 +22,8 @@ TIMES = ("_at", "_until")  # how the names of fields end that hold a moment
 
 def span(seconds: float) -> str:
     """`3.2 s`, `95 s`, `12 min`, `30 h`, `12 d`."""
+    if seconds < 0:  # a clock was set back
+        return f"-{span(-seconds)}"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     for size, unit in UNITS:

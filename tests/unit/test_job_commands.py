@@ -222,7 +222,15 @@ def test_a_number_that_no_job_has_is_a_mistake_of_whoever_wrote_it(folder: Path)
 
 @pytest.mark.parametrize(
     ("seconds", "expected"),
-    [(0.25, "250 ms"), (3.21, "3.2 s"), (89, "89 s"), (600, "10 min"), (7200, "2 h"), (30 * DAY, "30 d")],
+    [
+        (0.25, "250 ms"),
+        (3.21, "3.2 s"),
+        (89, "89 s"),
+        (600, "10 min"),
+        (7200, "2 h"),
+        (30 * DAY, "30 d"),
+        (-600, "-10 min"),
+    ],
 )
 def test_a_duration_is_short(seconds: float, expected: str) -> None:
     assert span(seconds) == expected
