@@ -172,7 +172,7 @@ async def test_a_job_that_was_taken_away_is_cancelled_and_its_success_is_not_rep
 
     [(id, _)] = await queue.enqueue("a")
     stop = asyncio.Event()
-    worker = queue.worker({"a": Handler(work)}, times=BEATING)
+    worker = queue.worker({"a": Handler(work)}, slots=1, times=BEATING)  # it cannot take it again
     with structlog.testing.capture_logs() as lines:
         running = asyncio.create_task(worker.run(stop))
         await until_set(inside)
