@@ -36,7 +36,7 @@ GOOD_ENDS = frozenset({0, 3, -9})
 ASKED_TOO_EARLY = -15
 """By SIGTERM itself: good for a process that had not begun, and has said nothing."""
 GRACE_IS_OVER = 1
-"""Good for a poller that was kept from writing for all of it."""
+"""Good for a process that was kept from writing for all of it."""
 KEEP_FROM_WRITING = ("file_lock", "postgres_kill", "postgres_restart", "postgres_freeze")
 
 
@@ -202,14 +202,12 @@ def operations_complaints(operations: Sequence[Mapping[str, Any]], faults: Seque
 
 
 def _locked_out(process: str, operations: Sequence[Mapping[str, Any]]) -> bool:
-    """A poller that was asked to stop, and could neither save a page nor claim its stream: for all of its grace someone
-    else had the lock of the SQLite file, or Postgres was away."""
+    """A process that was asked to stop, and could neither write nor claim anything: for all of its grace someone else
+    had the lock of the SQLite file, or Postgres was away."""
 
     def when(what: str, **facts: object) -> Iterator[float]:
         return (line["t"] for line in operations if line["what"] == what and facts.items() <= line.items())
 
-    if not process.startswith("poller-"):
-        return False
     locks = [line["n"] for line in operations if line["what"] == "struck" and line["kind"] in KEEP_FROM_WRITING]
     return any(
         struck <= asked and asked + GRACE <= min(when("healed", n=n), default=math.inf)

@@ -177,12 +177,14 @@ def left_behind(history: History) -> Iterator[str]:
 
 
 def out_of_order(history: History) -> Iterator[str]:
-    """Per key, the first occurrences stand in the order in which the API gave them; a later fence counts as later."""
+    """Per key, the first occurrences stand in the order in which the API gave them. What stands behind a newer fence is
+    a zombie's: who reads it knows by its fence that it is older than what is ahead of it."""
     served = history.served()
+    zombies = {record for record, _ in _behind_a_newer(history)}
     last: dict[str, int] = {}
     there = set[str]()
-    for record in sorted(history.log, key=lambda r: (r.fence, r.partition, r.offset)):
-        if record.event_id in there:
+    for record in sorted(history.log, key=lambda r: (r.partition, r.offset)):
+        if record.event_id in there or record in zombies:
             continue
         there.add(record.event_id)
         place = served.get(history.fact(record), -1)
@@ -192,10 +194,16 @@ def out_of_order(history: History) -> Iterator[str]:
 
 
 def _behind_a_newer_fence(history: History) -> Iterator[str]:
+    for record, fence in _behind_a_newer(history):
+        yield f"{record} stands behind a record of the fence {fence}"
+
+
+def _behind_a_newer(history: History) -> Iterator[tuple[Logged, int]]:
+    """Records, and the newest fence ahead of each in its partition."""
     newest: dict[int, int] = {}
     for record in history.log:
         if record.fence < newest.get(record.partition, 0):
-            yield f"{record} stands behind a record of the fence {newest[record.partition]}"
+            yield record, newest[record.partition]
         newest[record.partition] = max(record.fence, newest.get(record.partition, 0))
 
 

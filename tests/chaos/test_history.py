@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from tests.chaos.history import History, Logged, Saved, Stored, complaints
+from tests.chaos.history import History, Logged, Saved, Stored, complaints, out_of_order
 from tests.chaos.pipeline import Pipeline
 
 PREFIX = "billing:events:"
@@ -138,6 +138,15 @@ MUTATIONS: dict[str, tuple[Change, str]] = {
         "not all in the log",
     ),
 }
+
+
+def test_a_page_that_a_zombie_publishes_again_changes_no_order() -> None:
+    """It was asked for again meanwhile, and one of its records had changed: that one is not on it any more."""
+    history = sound()
+    last = [one for one in history.log if one.key == "key-1"][-1]
+    again = last._replace(fence=1, offset=history.ends[last.partition])
+    log = sorted([*history.log, again], key=lambda one: (one.partition, one.offset))
+    assert list(out_of_order(replace(history, log=log))) == []
 
 
 def test_a_sound_history_gets_no_complaint() -> None:
