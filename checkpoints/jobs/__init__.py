@@ -312,6 +312,3 @@ class Schedules(Protocol):
 
     async def ticks(self, id: str, outcomes: Sequence[TickOutcome], limit: int) -> Sequence[Tick]:
         """Newest first."""
-
-    async def forget_ticks(self, older_than: float, limit: int) -> int:
-        """Delete at most so many rows of ticks decided longer ago than that; how many there were."""

@@ -5,7 +5,6 @@ it moved, or, where the first was rolled back, as it was. All else happens under
 """
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from checkpoints.jobs import (
@@ -131,17 +130,6 @@ class PostgresSchedules:
                 limit,
             )
         return [Tick(**{**row, "outcome": TickOutcome(row["outcome"])}) for row in rows]
-
-    async def forget_ticks(self, older_than: float, limit: int) -> int:
-        async with self._postgres.transaction() as connection:
-            status = await connection.execute(
-                """DELETE FROM ingest.ticks WHERE ctid = ANY (ARRAY(
-                       SELECT ctid FROM ingest.ticks WHERE decided_at < clock_timestamp() - $1::interval
-                       ORDER BY decided_at LIMIT $2 FOR UPDATE SKIP LOCKED))""",
-                timedelta(seconds=older_than),
-                limit,
-            )
-        return int(status.rpartition(" ")[2])
 
 
 async def _fire(connection: "Connection", firing: Firing, decided_by: str) -> Fired:

@@ -70,16 +70,6 @@ class SqliteSchedules:
     async def ticks(self, id: str, outcomes: Sequence[TickOutcome], limit: int) -> Sequence[Tick]:
         return await self._database.read(lambda connection: _ticks(connection, id, outcomes, limit))
 
-    async def forget_ticks(self, older_than: float, limit: int) -> int:
-        def forget(connection: sqlite3.Connection) -> int:
-            return connection.execute(
-                """DELETE FROM ticks WHERE (schedule, tick_at) IN (
-                       SELECT schedule, tick_at FROM ticks WHERE decided_at < ? ORDER BY decided_at LIMIT ?)""",
-                (moment(connection) - millis(older_than), limit),
-            ).rowcount
-
-        return await self._database.write(forget)
-
 
 def _declare(connection: sqlite3.Connection, specs: Sequence[ScheduleSpec], prefix: str | None) -> list[str]:
     now = moment(connection)

@@ -145,7 +145,7 @@ class Away:
     def __init__(self, schedules: Schedules, times: int) -> None:
         self._schedules, self._times = schedules, times
         self.declare, self.trigger, self.pause = schedules.declare, schedules.trigger, schedules.pause
-        self.resume, self.ticks, self.forget_ticks = schedules.resume, schedules.ticks, schedules.forget_ticks
+        self.resume, self.ticks = schedules.resume, schedules.ticks
         self._loads = self._fires = 0
 
     async def load(self, ids: Sequence[str]) -> Sequence[Schedule]:

@@ -26,6 +26,7 @@ from checkpoints.jobs import (
     Skip,
     TickOutcome,
 )
+from checkpoints.jobs.desk import clean
 from checkpoints.jobs.postgres_rows import CHANNEL
 from checkpoints.jobs.sqlite_schedules import SqliteSchedules
 from ingest.errors import ConfigError
@@ -43,7 +44,7 @@ T = TypeVar("T")
 ID, BY = "billing/charges", "host:1:a"
 DIGEST = "first"
 JOB = NewJob("sync", "billing", b'{"stream":"charges"}', "sync", max_attempts=5)
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86_400.0
 FAR = 7 * 86_400.0
 
 
@@ -375,13 +376,13 @@ async def test_a_person_may_start_one_now_paused_or_not_but_not_against_the_poli
         await schedules.trigger("no/such", JOB, BY, Overlap.SKIP)
 
 
-async def test_old_ticks_are_forgotten_a_few_at_a_time(state: State, schedules: Schedules) -> None:
+async def test_ticks_are_cleaned_away_when_they_are_old_and_their_jobs_stay(state: State, schedules: Schedules) -> None:
     await schedules.declare([spec()])
     await schedules.fire(await firing(schedules, *map(float, range(1, 6)), overlap=Overlap.ALLOW), BY)
-    assert await schedules.forget_ticks(HOUR, 100) == 0
+    assert (await clean(state.desk, DAY, HOUR)).ticks == 0
     old = "1" if state.url.startswith("sqlite") else "'2020-01-01'"
     await rows(state, f"UPDATE ingest.ticks SET decided_at = {old} WHERE outcome = 'enqueued' RETURNING 1")
-    assert [await schedules.forget_ticks(HOUR, 3) for _ in range(3)] == [3, 2, 0]
+    assert (await clean(state.desk, DAY, HOUR)).ticks == 5
     assert (len(await ledger(schedules)), len(await jobs_of(state))) == (0, 5)
 
 
