@@ -93,8 +93,6 @@ class Heartbeat:
             with suppress(RuntimeError):  # it has just closed
                 inner.call_soon_threadsafe(self._wake.set)
 
-    # ---- in the thread
-
     def _run(self) -> None:
         try:
             asyncio.run(self._beat_until_the_end())

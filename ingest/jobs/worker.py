@@ -98,8 +98,6 @@ class Worker:
             await self._jobs.leave(self._identity.name)
         return self.tally
 
-    # ---- claiming
-
     async def _work(self, group: asyncio.TaskGroup, stop: asyncio.Event, drain: bool) -> None:
         failures = 0
         while not stop.is_set():
@@ -182,8 +180,6 @@ class Worker:
         self._problem = None
         self._changed(None)
 
-    # ---- running
-
     def _start(self, group: asyncio.TaskGroup, jobs: Sequence[Job], asked_at: float, stop: asyncio.Event) -> None:
         for job in jobs:
             handler = self._handlers[job.kind]
@@ -225,8 +221,6 @@ class Worker:
         else:
             self._results[hand] = ended(hand.job, meaning, self._redactor.scrub, hand.shown)
 
-    # ---- what the heartbeat tells
-
     def _lost(self, hand: Hand) -> None:
         if hand.task is not None and not hand.over:
             hand.task.cancel()
@@ -236,8 +230,6 @@ class Worker:
         log.info("a person cancels the job", job=hand.job.id, kind=hand.job.kind)
         hand.stop.set()
         asyncio.get_running_loop().call_later(self._times.cancel_grace, self._lost, hand)
-
-    # ---- stopping
 
     async def _finish(self) -> None:
         """What runs may end; then it is cancelled and given back."""
